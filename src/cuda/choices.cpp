@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "cuda/kernels/simt_gemm.hpp"
-
 namespace convgrad::cuda {
 
 static_assert(kChunkPixels == kMaxChunkPixels);
@@ -79,21 +77,28 @@ Chunks chunks_of(const ChunkGrid& grid) {
 
 namespace {
 
-// Of so many rows and columns each, for a matrix that there is once a group, or once a tap too.
-TileChoice tiles_of(bool wide, std::int64_t rows, std::int64_t columns, std::int64_t all_rows,
-                    std::int64_t all_columns, std::int64_t matrices) {
-  const std::int64_t down = ceil_div(all_rows, rows), right = ceil_div(all_columns, columns);
-  return {wide, static_cast<int>(down), static_cast<int>(right), matrices * down * right};
+// Of so many rows and columns each.
+TileChoice tiles_of(const WgradProblem& problem, bool wide, std::int64_t rows,
+                    std::int64_t columns) {
+  const std::int64_t down = ceil_div(problem.group_c(), rows),
+                     right = ceil_div(problem.group_k(), columns);
+  return {wide, static_cast<int>(down), static_cast<int>(right),
+          problem.groups * problem.taps() * down * right};
+}
+
+// Tiles are wide where a narrow one has neither all rows nor all columns.
+template <class Wide, class Narrow>
+TileChoice tiles_of(const WgradProblem& problem) {
+  const bool wide = problem.group_c() > Narrow::kRows && problem.group_k() > Narrow::kColumns;
+  return wide ? tiles_of(problem, true, Wide::kRows, Wide::kColumns)
+              : tiles_of(problem, false, Narrow::kRows, Narrow::kColumns);
 }
 
 }  // namespace
 
-// Tiles are wide where a narrow one has neither all rows nor all columns, here and in mma_choice().
+// The dtypes' tiles are alike.
 TileChoice simt_choice(const WgradProblem& problem) {
-  const std::int64_t rows = problem.taps() * problem.group_c(), columns = problem.group_k();
-  const bool wide = rows > kSimtNarrow && columns > kSimtNarrow;
-  const int size = wide ? kSimtWide : kSimtNarrow;
-  return tiles_of(wide, size, size, rows, columns, problem.groups);
+  return tiles_of<SimtWide<float>, SimtNarrow<float>>(problem);
 }
 
 StreamChoice stream_choice(const WgradProblem& problem) {
@@ -122,7 +127,7 @@ ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_cha
           !problem.channels_last || group_channels % unit != 0};
 }
 
-std::int64_t mma_unit(const WgradProblem& problem) { return 16 / dtype_bytes(problem.dtype); }
+std::int64_t gemm_unit(const WgradProblem& problem) { return 16 / dtype_bytes(problem.dtype); }
 
 std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes) {
   // The copy has whole pixels, and room to align what follows.
@@ -130,22 +135,13 @@ std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes) {
 }
 
 TileChoice mma_choice(const WgradProblem& problem) {
-  const std::int64_t rows = problem.group_c(), columns = problem.group_k();
-  const auto tiles = [&]<class Tile>(bool wide) {
-    return tiles_of(wide, Tile::kRows, Tile::kColumns, rows, columns,
-                    problem.groups * problem.taps());
-  };
-  using Wide = Mma16Wide<Float16>;
-  using Narrow = Mma16Narrow<Float16>;
-  if (problem.dtype == DType::f64) return tiles.operator()<MmaF64Gemm>(false);
-  if (problem.dtype == DType::f32) return tiles.operator()<MmaTf32Gemm>(false);
-  return rows > Narrow::kRows && columns > Narrow::kColumns ? tiles.operator()<Wide>(true)
-                                                            : tiles.operator()<Narrow>(false);
+  if (problem.dtype == DType::f64) return tiles_of<MmaF64Gemm, MmaF64Gemm>(problem);
+  if (problem.dtype == DType::f32) return tiles_of<MmaTf32Gemm, MmaTf32Gemm>(problem);
+  return tiles_of<Mma16Wide<Float16>, Mma16Narrow<Float16>>(problem);
 }
 
 TileChoice wgmma_choice(const WgradProblem& problem) {
-  return tiles_of(true, kWgmmaRows, kWgmmaColumns, problem.group_c(), problem.group_k(),
-                  problem.groups * problem.taps());
+  return tiles_of(problem, true, kWgmmaRows, kWgmmaColumns);
 }
 
 Slab wgmma_slab(const WgradProblem& problem) {

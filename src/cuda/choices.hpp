@@ -4,8 +4,8 @@
 #include <string>
 
 #include "convgrad/problem.hpp"
+#include "cuda/kernels/gemm.hpp"
 #include "cuda/kernels/geometry.hpp"
-#include "cuda/kernels/mma_gemm.hpp"
 #include "cuda/kernels/streaming.hpp"
 #include "cuda/kernels/wgmma_gemm.hpp"
 #include "problem/schedule.hpp"
@@ -20,7 +20,7 @@ Chunks chunks_of(const ChunkGrid& grid);
 
 struct TileChoice {
   bool wide;
-  int row_tiles, column_tiles;  // of one group, and for tensor cores of one tap
+  int row_tiles, column_tiles;  // of one group and tap
   std::int64_t tiles;           // of the gradient
 };
 TileChoice simt_choice(const WgradProblem& problem);
@@ -43,8 +43,8 @@ struct ChannelChoice {
 };
 ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_channels,
                              std::int64_t unit);
-// Tensor cores take 16 bytes.
-std::int64_t mma_unit(const WgradProblem& problem);
+// A GEMM takes 16 bytes.
+std::int64_t gemm_unit(const WgradProblem& problem);
 // Counts what the copy of a block of so many bytes takes.
 std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes);
 

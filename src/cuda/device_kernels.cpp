@@ -1,5 +1,5 @@
 // device_kernels.cpp - the one table of device kernels. It says what they can do; the kernels
-// themselves are in simt_gemm.hpp, streaming.hpp and so on.
+// themselves are in gemm.hpp, streaming.hpp and so on.
 #include <algorithm>
 #include <array>
 #include <iomanip>
@@ -27,7 +27,10 @@ std::int64_t packed_bytes(const WgradProblem& problem, std::int64_t x_unit, std:
 
 // No device has run them, so auto has no times to choose by.
 bool always(const WgradProblem&) { return true; }
-bool for_groups(const WgradProblem& problem) { return problem.groups > 1; }
+// A GEMM's tile would be filled with zeros where channels are few.
+bool for_few_channels(const WgradProblem& problem) {
+  return problem.groups > 1 || problem.group_c() <= 4;
+}
 constexpr auto kByNameOnly = nullptr;
 
 // ---- cuda_simt_gemm ----
@@ -38,9 +41,10 @@ std::string simt_why_not(const WgradProblem& problem, const Device&) {
 
 std::int64_t simt_tiles(const WgradProblem& problem) { return cuda::simt_choice(problem).tiles; }
 
-std::int64_t simt_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
+std::int64_t gemm_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
                                std::int64_t dy_bytes) {
-  return packed_bytes(problem, 1, x_bytes, 1, dy_bytes);
+  const std::int64_t unit = cuda::gemm_unit(problem);
+  return packed_bytes(problem, unit, x_bytes, unit, dy_bytes);
 }
 
 // ---- cuda_streaming ----
@@ -92,11 +96,6 @@ std::string mma_f64_why_not(const WgradProblem& problem, const Device& device) {
 
 std::int64_t mma_tiles(const WgradProblem& problem) { return cuda::mma_choice(problem).tiles; }
 
-std::int64_t mma_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
-                              std::int64_t dy_bytes) {
-  return packed_bytes(problem, cuda::mma_unit(problem), x_bytes, cuda::mma_unit(problem), dy_bytes);
-}
-
 // ---- cuda_wgmma ----
 
 std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
@@ -107,7 +106,7 @@ std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
                device.minor);
   }
   const auto pitch = [&](std::int64_t channels) {
-    return cuda::channel_choice(problem, channels, cuda::mma_unit(problem)).pitch;
+    return cuda::channel_choice(problem, channels, cuda::gemm_unit(problem)).pitch;
   };
   const std::int64_t channels =
       problem.groups * std::max(pitch(problem.group_c()), pitch(problem.group_k()));
@@ -148,20 +147,20 @@ std::int64_t cudnn_packed_bytes(const WgradProblem& problem, std::int64_t, std::
 
 std::span<const DeviceKernel> device_kernels() {
   static const auto table = std::to_array<DeviceKernel>({
-      {"cuda_streaming", "depthwise and small groups: one pass, all taps in registers", for_groups,
-       streaming_why_not, streaming_tiles, streaming_packed_bytes},
+      {"cuda_streaming", "depthwise, small groups, few channels: one pass, taps in registers",
+       for_few_channels, streaming_why_not, streaming_tiles, streaming_packed_bytes},
       {"cuda_mma", "implicit GEMM on tensor cores for float16 and bfloat16", always, mma_why_not,
-       mma_tiles, mma_packed_bytes},
+       mma_tiles, gemm_packed_bytes},
       {"cuda_mma_f64", "the same for float64", always, mma_f64_why_not, mma_tiles,
-       mma_packed_bytes},
+       gemm_packed_bytes},
       {"cuda_simt_gemm", "implicit GEMM without tensor cores, for every problem", always,
-       simt_why_not, simt_tiles, simt_packed_bytes},
+       simt_why_not, simt_tiles, gemm_packed_bytes},
       {"cuda_mma_tf32", "cuda_mma for float32 rounded to TF32 (11 bits); by name only", kByNameOnly,
-       mma_tf32_why_not, mma_tiles, mma_packed_bytes, false, false},
+       mma_tf32_why_not, mma_tiles, gemm_packed_bytes, false, false},
       {"cuda_wgmma",
        "cuda_mma by the matrix instructions and bulk copies of compute capability 9.0; by name "
        "only, as it has run on no device yet",
-       kByNameOnly, wgmma_why_not, wgmma_tiles, mma_packed_bytes},
+       kByNameOnly, wgmma_why_not, wgmma_tiles, gemm_packed_bytes},
       {"cudnn_any", "cuDNN 9's first choice, whose bits may differ from run to run; by name only",
        kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, true, false},
       {"cudnn", "cuDNN 9, if it is installed, deterministic; its result is rounded to the dtype",

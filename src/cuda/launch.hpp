@@ -9,10 +9,9 @@
 #include "convgrad/error.hpp"
 #include "cuda/choices.hpp"
 #include "cuda/kernels/add_gradient.hpp"
-#include "cuda/kernels/mma_gemm.hpp"
+#include "cuda/kernels/gemm.hpp"
 #include "cuda/kernels/pack.hpp"
 #include "cuda/kernels/reduce.hpp"
-#include "cuda/kernels/simt_gemm.hpp"
 #include "cuda/kernels/streaming.hpp"
 #include "cuda/kernels/wgmma_gemm.hpp"
 
@@ -104,22 +103,6 @@ BlockParams packed_work(Runtime& runtime, const WgradProblem& problem, BlockPara
 }
 
 template <class Runtime>
-void launch_simt_gemm(Runtime& runtime, const WgradProblem& problem, const BlockParams& block,
-                      std::int64_t slices, Range images, void* memory) {
-  const TileChoice choice = simt_choice(problem);
-  const BlockParams work = packed_work(runtime, problem, block, images, 1, 1, memory);
-  with_device_scalar(problem.dtype, [&](auto scalar) {
-    using Scalar = decltype(scalar);
-    const auto run = [&]<class Body>() {
-      runtime.template launch<Body>({work, choice.row_tiles, choice.column_tiles},
-                                    slices * work.tiles);
-    };
-    choice.wide ? run.template operator()<SimtGemmWide<Scalar>>()
-                : run.template operator()<SimtGemmNarrow<Scalar>>();
-  });
-}
-
-template <class Runtime>
 void launch_streaming(Runtime& runtime, const WgradProblem& problem, const BlockParams& block,
                       std::int64_t slices, Range images, void* memory) {
   const StreamChoice choice = stream_choice(problem);
@@ -143,25 +126,31 @@ void launch_streaming(Runtime& runtime, const WgradProblem& problem, const Block
   });
 }
 
-// Describes the block's tensors as kernels for tensor cores read them.
+// Describes the block's tensors as GEMMs read them.
 template <class Runtime>
 GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
                        Range images, const TileChoice& choice, void* memory) {
-  const std::int64_t unit = mma_unit(problem);
+  const std::int64_t unit = gemm_unit(problem);
   return {packed_work(runtime, problem, work, images, unit, unit, memory), choice.row_tiles,
           choice.column_tiles};
 }
 
 template <class Runtime>
-void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
-                const BlockParams& work, std::int64_t slices, Range images, void* memory) {
-  const TileChoice choice = mma_choice(problem);
+void launch_gemm(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
+                 const BlockParams& work, std::int64_t slices, Range images, void* memory) {
+  const bool simt = kernel == "cuda_simt_gemm";
+  const TileChoice choice = simt ? simt_choice(problem) : mma_choice(problem);
   const GemmParams gemm = gemm_params(runtime, problem, work, images, choice, memory);
   const auto run = [&]<class Wide, class Narrow>() {
     choice.wide ? runtime.template launch<Wide>(gemm, slices * work.tiles)
                 : runtime.template launch<Narrow>(gemm, slices * work.tiles);
   };
-  if (kernel == "cuda_mma_f64") {
+  if (simt) {
+    with_device_scalar(problem.dtype, [&](auto scalar) {
+      using Scalar = decltype(scalar);
+      run.template operator()<SimtWide<Scalar>, SimtNarrow<Scalar>>();
+    });
+  } else if (kernel == "cuda_mma_f64") {
     run.template operator()<MmaF64Gemm, MmaF64Gemm>();
   } else if (kernel == "cuda_mma_tf32") {
     run.template operator()<MmaTf32Gemm, MmaTf32Gemm>();
@@ -181,7 +170,7 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
     // No tap sees x, and no map could be made of it. cuda_mma adds what is nothing, too.
     BlockParams other = work;
     other.tiles = mma_choice(problem).tiles;
-    return launch_mma(runtime, "cuda_mma", problem, other, slices, images, memory);
+    return launch_gemm(runtime, "cuda_mma", problem, other, slices, images, memory);
   }
   const TileChoice choice = wgmma_choice(problem);
   const Slab slab = wgmma_slab(problem);
@@ -232,14 +221,12 @@ void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem&
                   const BlockParams& work, std::int64_t slices, Range images, void* packed) {
   if (kernel == "cuda_streaming") {
     launch_streaming(runtime, problem, work, slices, images, packed);
-  } else if (kernel == "cuda_simt_gemm") {
-    launch_simt_gemm(runtime, problem, work, slices, images, packed);
   } else if (kernel.starts_with("cudnn")) {
     launch_cudnn(runtime, kernel, problem, work, images, packed);
   } else if (kernel == "cuda_wgmma") {
     launch_wgmma(runtime, problem, work, slices, images, packed);
   } else {
-    launch_mma(runtime, kernel, problem, work, slices, images, packed);
+    launch_gemm(runtime, kernel, problem, work, slices, images, packed);
   }
 }
 

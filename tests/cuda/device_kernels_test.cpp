@@ -15,15 +15,6 @@ using namespace convgrad::testing;
 
 namespace {
 
-std::vector<const DeviceKernel*> kernels_for(const WgradProblem& problem) {
-  std::vector<const DeviceKernel*> result;
-  for (const DeviceKernel& kernel : device_kernels()) {
-    if (!kernel.is_exact || !is_quick(problem, kernel)) continue;
-    if (kernel.why_not(problem, emulated_device()).empty()) result.push_back(&kernel);
-  }
-  return result;
-}
-
 // The shared problems, and those that are special for device kernels.
 std::vector<ProblemSpec> all_problems() {
   std::vector<ProblemSpec> problems = basic_problems();
@@ -43,6 +34,42 @@ std::vector<ProblemSpec> all_problems() {
   return problems;
 }
 
+// By what the emulation multiplies, most of it nothing where groups are smaller than tiles: other
+// problems would take minutes.
+bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
+  const std::int64_t slabs = (term_count(problem) + 31) / 32 * kernel.tiles(problem);
+  if (kernel.name == "cuda_streaming") return true;
+  return slabs < (kernel.name == "cuda_simt_gemm" ? 800 : kernel.name == "cuda_wgmma" ? 40 : 150);
+}
+
+// Calls check(kernel) for each that is emulated and computes the problem.
+template <typename Check>
+void for_each_kernel(const WgradProblem& problem, Check&& check) {
+  for (const DeviceKernel& kernel : device_kernels()) {
+    if (kernel.name.starts_with("cudnn")) continue;
+    if (!kernel.why_not(problem, emulated_device()).empty()) continue;
+    CAPTURE(kernel.name);
+    check(kernel);
+  }
+}
+
+// Calls check(problem, kernel, reference, sums) for all problems whose emulation is quick.
+template <typename Check>
+void for_each_sum(Fill fill, Check&& check) {
+  for_each_case(
+      all_problems(), kDTypes, fill,
+      [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+        const Expected reference = device_reference_of(problem, x.data(), dy.data());
+        for_each_kernel(problem, [&](const DeviceKernel& kernel) {
+          if (!kernel.is_exact || !is_quick(problem, kernel)) return;
+          agreements = 0;
+          check(problem, kernel, reference,
+                emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data()));
+        });
+      },
+      kThin);
+}
+
 // The float64 instruction of compute capability 8.0.
 struct SmallMmaF64 : cuda::MmaSums {
   static constexpr int kM = 8, kN = 8, kK = 4;
@@ -56,9 +83,27 @@ struct SmallMmaF64 : cuda::MmaSums {
   static double b_value(double b, int) { return b; }
 };
 
-template <typename Check>
-void for_each_case(Fill fill, Check&& check) {
-  testing::for_each_case(all_problems(), kDTypes, fill, check, kThin);
+PixelBox pixels_of(const cuda::Box& box) {
+  PixelBox result;
+  for (std::size_t a = 0; a < 4; ++a) {
+    const std::int64_t begin = a == 0 ? box.n : box.begin[a - 1];
+    result[a] = {begin, begin + box.size[a]};
+  }
+  return result;
+}
+
+// What device_adder.hpp passes to kernels of the cut.
+cuda::BlockParams params_of(const ChunkGrid& grid, const SliceGrid& slices, Range within) {
+  cuda::BlockParams work{};
+  work.chunks = cuda::chunks_of(grid);
+  work.chunk_count = slices.chunks;
+  work.unit = slices.unit;
+  work.partitions = slices.partitions;
+  work.interleave = slices.interleave;
+  work.chunk_begin = within.begin;
+  work.chunk_end = within.end;
+  work.tiles = 1;
+  return work;
 }
 
 // Pixel number i of a box, q fastest.
@@ -74,18 +119,12 @@ void pixel_of(const cuda::Box& box, int i, std::int64_t& image, int (&at)[3]) {
 
 TEST_CASE("every device kernel is bit-exact on small integers") {
   std::vector<int> ran(device_kernels().size(), 0);
-  for_each_case(Fill::small_integers,
-                [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-                  const Expected reference = device_reference_of(problem, x.data(), dy.data());
-                  for (const DeviceKernel* kernel : kernels_for(problem)) {
-                    CAPTURE(kernel->name);
-                    agreements = 0;
-                    CHECK(emulated_sums(plan_with(problem, kernel->name), x.data(), dy.data()) ==
-                          reference.values);
-                    CHECK(agreements == 0);  // what was not written is NaN, and would be seen here
-                    ++ran[static_cast<std::size_t>(kernel - device_kernels().data())];
-                  }
-                });
+  for_each_sum(Fill::small_integers, [&](const WgradProblem&, const DeviceKernel& kernel,
+                                         const Expected& reference, const auto& got) {
+    CHECK(got == reference.values);
+    CHECK(agreements == 0);  // what was not written is NaN, and would be seen here
+    ++ran[static_cast<std::size_t>(&kernel - device_kernels().data())];
+  });
   for (std::size_t i = 0; i < ran.size(); ++i) {
     CAPTURE(device_kernels()[i].name);
     CHECK((ran[i] >= (kThin > 1 ? 2 : 16) || !device_kernels()[i].is_exact));
@@ -93,16 +132,11 @@ TEST_CASE("every device kernel is bit-exact on small integers") {
 }
 
 TEST_CASE("every device kernel stays within the error bound") {
-  for_each_case(Fill::normal, [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-    const Expected reference = device_reference_of(problem, x.data(), dy.data());
-    for (const DeviceKernel* kernel : kernels_for(problem)) {
-      CAPTURE(kernel->name);
-      const Plan plan = plan_with(problem, kernel->name);
-      const auto got = emulated_sums(plan, x.data(), dy.data());
-      const Comparison comparison = compare_sums(problem, got, reference);
-      CAPTURE(comparison.rounding->worst.score());
-      CHECK(comparison.match());
-    }
+  for_each_sum(Fill::normal, [](const WgradProblem& problem, const DeviceKernel&,
+                                const Expected& reference, const auto& got) {
+    const Comparison comparison = compare_sums(problem, got, reference);
+    CAPTURE(comparison.rounding->worst.score());
+    CHECK(comparison.match());
   });
 }
 
@@ -120,13 +154,10 @@ TEST_CASE("blocks do not change a bit on a device") {
         const WgradProblem problem = make(spec, dtype, channels_last);
         const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
         const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
-        for (const DeviceKernel& kernel : device_kernels()) {
-          if (kernel.name.starts_with("cudnn")) continue;
-          if (!kernel.why_not(problem, emulated_device()).empty()) continue;
+        CAPTURE(spec.name);
+        for_each_kernel(problem, [&](const DeviceKernel& kernel) {
           const bool slow = kernel.name.starts_with("cuda_mma") || kernel.name == "cuda_wgmma";
-          if (slow && spec.name != "many chunks" && spec.name != "3-D") continue;
-          CAPTURE(spec.name);
-          CAPTURE(kernel.name);
+          if (slow && spec.name != "many chunks" && spec.name != "3-D") return;
           const auto one = emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data());
           for (const std::int64_t block_bytes : {3000, 40000}) {
             CAPTURE(block_bytes);
@@ -135,7 +166,7 @@ TEST_CASE("blocks do not change a bit on a device") {
             const auto got = emulated_sums(plan, x.data(), dy.data());
             CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
           }
-        }
+        });
       }
     }
   }
@@ -152,16 +183,13 @@ TEST_CASE("what only meets padding contributes nothing on a device") {
           const Expected reference = device_reference_of(problem, x.data(), dy.data());
           CHECK(std::isfinite(reference.values[0]));
           CHECK_FALSE(std::isfinite(reference.values.back()));
-          for (const DeviceKernel& kernel : device_kernels()) {
-            if (kernel.name.starts_with("cudnn")) continue;
-            if (!kernel.why_not(problem, emulated_device()).empty()) continue;
-            CAPTURE(kernel.name);
-            CAPTURE(spec.name);
+          CAPTURE(spec.name);
+          for_each_kernel(problem, [&](const DeviceKernel& kernel) {
             const auto got = emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data());
             const Comparison comparison = compare_gradients(problem, DType::f64, {}, got, reference,
                                                             {.criterion = Criterion::bitwise});
             CHECK(comparison.mismatches == 0);
-          }
+          });
         }
       }
     }
@@ -249,6 +277,38 @@ TEST_CASE("pixels of a chunk are located without divisions") {
   }
 }
 
+TEST_CASE("a walk has the chunks of a slice in turn, as the schedule cuts them") {
+  std::vector<ProblemSpec> problems = basic_problems();
+  for (const ProblemSpec& spec : many_block_problems()) problems.push_back(spec);
+  problems.push_back({"many images", "conv2d", 1000, 8, 8, 1, {{24, 3}, {31, 3}}});
+  problems.push_back({"pieces of planes", "conv3d", 5, 8, 8, 1, {{7, 3}, {37, 3}, {41, 3}}});
+  problems.push_back({"pieces of rows", "conv3d", 3, 8, 8, 1, {{5, 3}, {7, 3}, {1203, 3}}});
+  for (const ProblemSpec& spec : problems) {
+    CAPTURE(spec.name);
+    const ChunkGrid grid = chunk_grid(make(spec, DType::f32, true));
+    for (const std::int64_t wanted : {1, 2, 7, 60, 4096}) {
+      CAPTURE(wanted);
+      const SliceGrid slices =
+          deal_slices(grid, std::min(wanted, std::max<std::int64_t>(grid.count, 1)), 8, 4096);
+      const Range withins[] = {{0, grid.count}, {grid.count / 3, grid.count * 2 / 3}};
+      for (const Range within : withins) {
+        const cuda::BlockParams work = params_of(grid, slices, within);
+        for (std::int64_t slice = 0; slice < slices.count(); ++slice) {
+          CAPTURE(slice);
+          const ChunkRun run = slices.chunks_of(slice, within);
+          cuda::ChunkWalker walk(work, slice);
+          bool same = true;
+          for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step, walk.next()) {
+            same = same && !walk.done() && pixels_of(walk.box()) == grid.box(chunk);
+          }
+          CHECK(same);
+          CHECK(walk.done());
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("slabs have every pixel of a chunk once, and beyond it what is outside dy") {
   std::vector<ProblemSpec> problems = all_problems();
   problems.push_back({"7x7", "conv2d", 32, 8, 8, 1, {{7, 3}, {7, 3}}});
@@ -328,10 +388,8 @@ TEST_CASE("slices for a device have chunks each, and fill it") {
   for (const ProblemSpec& spec : problems) {
     const WgradProblem problem = make(spec, DType::f16, true);
     const ChunkGrid grid = chunk_grid(problem);
-    for (const DeviceKernel& kernel : device_kernels()) {
-      if (!kernel.why_not(problem, emulated_device()).empty()) continue;
-      CAPTURE(spec.name);
-      CAPTURE(kernel.name);
+    CAPTURE(spec.name);
+    for_each_kernel(problem, [&](const DeviceKernel& kernel) {
       const std::int64_t tiles = kernel.tiles(problem);
       const SliceGrid slices = device_slice_grid(problem, grid, kernel, tiles);
       const std::int64_t count = slices.count();
@@ -340,11 +398,11 @@ TEST_CASE("slices for a device have chunks each, and fill it") {
         const ChunkRun run = slices.chunks_of(slice, {0, grid.count});
         CHECK(run.begin < run.end);
       }
-      if (count == 1) continue;
+      if (count == 1) return;
       CHECK(2 * count <= grid.count);
       CHECK(count * problem.dw_count() * 8 <= std::int64_t{128} << 20);
       CHECK((count - 1) * tiles <= 1024);
-    }
+    });
   }
   // 36 tiles would take 29 slices, and two chunks each make it 16.
   const WgradProblem problem = make(problems.at(problems.size() - 3), DType::f16, true);
@@ -368,23 +426,17 @@ TEST_CASE("a replay is many runs on copies of the block, within the memory") {
   for (const std::int64_t copies : {0, 1, 30}) {
     // x and dy have 1280 bytes each, and a sixteenth of what is free is not used.
     options.device.free_bytes = (needs + copies * 2560 + 100) * 16 / 15;
-    EmulatedDevice device;
+    const Plan plan = make_plan(problem, this_machine(), options);
     std::int64_t launched = 0, copied = 0;
-    device.launched = &launched;
-    device.copied = &copied;
-    std::set<const void*> read;
-    device.read = &read;
-    cuda::DeviceAdder<EmulatedDevice> adder(make_plan(problem, this_machine(), options),
-                                            std::move(device));
+    cuda::DeviceAdder<EmulatedDevice> adder(plan, EmulatedDevice(&launched, &copied));
     MemorySource source(x.data(), dy.data());
-    sum_blocks(make_plan(problem, this_machine(), options), source, adder);
+    sum_blocks(plan, source, adder);
     const std::int64_t once = launched;
     CAPTURE(copies);
     CHECK(adder.time_replay() == 0);  // the emulation has no clock
     CHECK(copied == 2 * copies);
     // Each run is the block's kernels and the tree's.
     CHECK(launched - once == std::max<std::int64_t>(20, copies + 1) * (once + 1));
-    CHECK(std::ssize(read) == copies + 1);
     adder.time_replay();
     CHECK(copied == 2 * copies);
   }
@@ -402,10 +454,8 @@ TEST_CASE("choices for a device follow from the problem") {
   CHECK(name(dense, DType::f32) == "cuda_simt_gemm");
   CHECK(name(dense, DType::f64) == "cuda_mma_f64");
   for (const DType dtype : kDTypes) CHECK(name(depthwise, dtype) == "cuda_streaming");
-  // A few channels of one group are a GEMM nevertheless.
   const ProblemSpec stem = {"stem", "conv2d", 16, 3, 64, 1, {{56, 7, 2}, {56, 7, 2}}};
-  CHECK(name(stem, DType::f16) == "cuda_mma");
-  CHECK(name(stem, DType::f32) == "cuda_simt_gemm");
+  for (const DType dtype : kDTypes) CHECK(name(stem, dtype) == "cuda_streaming");
   Device old = emulated_device();
   old.major = 7;
   old.minor = 5;

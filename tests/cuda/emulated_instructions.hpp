@@ -82,12 +82,11 @@ void multiply_warp(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
 template <class Address>
 void load_transposed(int lane, std::uint32_t out[4], Address&& address) {
   for (int j = 0; j < 4; ++j) {
-    std::uint16_t pair[2];
-    for (int h = 0; h < 2; ++h) {
-      const auto* row = reinterpret_cast<const std::uint16_t*>(address(8 * j + lane % 4 * 2 + h));
-      pair[h] = row[lane / 4];
-    }
-    out[j] = pair[0] | static_cast<std::uint32_t>(pair[1]) << 16;
+    const auto at = [&](int half) -> std::uint32_t {
+      const void* const row = address(8 * j + lane % 4 * 2 + half);
+      return static_cast<const std::uint16_t*>(row)[lane / 4];
+    };
+    out[j] = at(0) | at(1) << 16;
   }
 }
 
@@ -105,18 +104,16 @@ class SwizzledMemory {
   }
 
   void copy_box(void* to, const cuda::BulkMap& map, const std::array<int, 5>& first) const {
-    std::uint32_t at = offset(to);
-    int i[5];
-    for (i[4] = 0; i[4] < map.box[4]; ++i[4]) {
-      for (i[3] = 0; i[3] < map.box[3]; ++i[3]) {
-        for (i[2] = 0; i[2] < map.box[2]; ++i[2]) {
-          for (i[1] = 0; i[1] < map.box[1]; ++i[1]) {
-            for (i[0] = 0; i[0] < map.box[0]; ++i[0], at += 2) {
-              word(at) = box_element(map, first, i);
-            }
-          }
-        }
+    for (int i = 0; i < box_bytes(map) / 2; ++i) {
+      std::int64_t from = 0, rest = i;
+      bool inside = true;
+      for (std::size_t a = 0; a < 5; rest /= map.box[a++]) {
+        const std::int64_t at = first[a] + rest % map.box[a] * map.step[a];
+        inside = inside && at >= 0 && at < map.extent[a];
+        from += at * map.stride[a];
       }
+      word(offset(to) + 2 * static_cast<std::uint32_t>(i)) =
+          inside ? static_cast<const std::uint16_t*>(map.data)[from] : std::uint16_t{0};
     }
   }
 
@@ -153,16 +150,6 @@ class SwizzledMemory {
   }
   std::uint16_t& word(std::uint32_t at) const {
     return *reinterpret_cast<std::uint16_t*>(memory_ + cuda::swizzled(at));
-  }
-  static std::uint16_t box_element(const cuda::BulkMap& map, const std::array<int, 5>& first,
-                                   const int (&i)[5]) {
-    std::int64_t from = 0;
-    for (std::size_t a = 0; a < 5; ++a) {
-      const std::int64_t at = std::int64_t{first[a]} + i[a] * map.step[a];
-      if (at < 0 || at >= map.extent[a]) return 0;
-      from += at * map.stride[a];
-    }
-    return static_cast<const std::uint16_t*>(map.data)[from];
   }
 
   unsigned char* memory_;

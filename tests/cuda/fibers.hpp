@@ -1,13 +1,10 @@
 // fibers.hpp - the threads of an emulated thread block: fibers of one thread of this process, each
 // with a stack of its own, which the thread sanitizer takes for threads.
 //
-// The sanitizer concludes what may happen at the same time from the orders that it is told of, not
-// from when it sees it happen. So fibers, which run one at a time and in the same order in every
-// run, show it the same races as threads would, without a system that switches between hundreds of
-// threads at every barrier. Nor do they order what a device does not: threads that wait in
-// std::barrier share counters with those of other barriers.
-//
-// Without the sanitizer only the fibers remain.
+// The sanitizer concludes what may happen at the same time from the orders that it is told of. So
+// fibers, which run one at a time and in the same order in every run, show it the same races as
+// threads would, without hundreds of threads that the system switches at every barrier, and without
+// what std::barrier's counters order besides.
 #pragma once
 
 #include <ucontext.h>
@@ -17,6 +14,7 @@
 #include <exception>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #if defined(__has_feature)
@@ -115,32 +113,6 @@ class Timeline {
   void* fiber_ = nullptr;
 };
 
-#if defined(__x86_64__)
-// Keeps the registers that a function keeps on the stack that is left. swapcontext(), which does it
-// elsewhere, asks the system for the mask of signals each time, which takes a third of a test.
-extern "C" void convgrad_switch_stack(void** from, void* to);
-asm(R"(.pushsection .text
-.weak convgrad_switch_stack
-.type convgrad_switch_stack, @function
-convgrad_switch_stack:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.popsection)");
-#endif
-
 // A stack, and where its code goes on.
 class Stack {
  public:
@@ -148,27 +120,17 @@ class Stack {
   explicit Stack(void (*begin)()) : memory_(new char[kBytes]) {
     bottom_ = memory_.get();
     bytes_ = kBytes;
-#if defined(__x86_64__)
-    const auto end = reinterpret_cast<std::uintptr_t>(memory_.get() + kBytes) / 16 * 16;
-    void** const returns = reinterpret_cast<void**>(end) - 2;
-    returns[0] = reinterpret_cast<void*>(begin);
-    top_ = returns - 6;
-#else
     getcontext(&context_);
     context_.uc_stack.ss_sp = memory_.get();
     context_.uc_stack.ss_size = kBytes;
     makecontext(&context_, begin, 0);
-#endif
   }
 
-  // Returns when the code on another stack goes on with this one.
-  CONVGRAD_UNSEEN void switch_to(Stack& other) {
+  // Returns when the code on another stack goes on with this one. swapcontext() would ask the
+  // system for the mask of signals each time, which doubles the time of a test.
+  [[gnu::noinline]] CONVGRAD_UNSEEN void switch_to(Stack& other) {
     CONVGRAD_ASAN(__sanitizer_start_switch_fiber(&fake_, other.bottom_, other.bytes_);)
-#if defined(__x86_64__)
-    convgrad_switch_stack(&top_, other.top_);
-#else
-    swapcontext(&context_, &other.context_);
-#endif
+    if (__builtin_setjmp(place_) == 0) go_on(other);
     arrive(other);
   }
   // Is called first on a stack that begins.
@@ -179,9 +141,16 @@ class Stack {
  private:
   static constexpr std::size_t kBytes = 128 * 1024;
 
+  [[gnu::noinline]] CONVGRAD_UNSEEN static void go_on(Stack& on) {
+    if (on.memory_ == nullptr || std::exchange(on.begun_, true)) __builtin_longjmp(on.place_, 1);
+    setcontext(&on.context_);
+  }
+
   std::unique_ptr<char[]> memory_;
-  [[maybe_unused]] ucontext_t context_;
-  [[maybe_unused]] void *top_ = nullptr, *fake_ = nullptr;
+  ucontext_t context_;
+  void* place_[5];  // where it was left
+  bool begun_ = false;
+  [[maybe_unused]] void* fake_ = nullptr;
   const void* bottom_ = nullptr;
   std::size_t bytes_ = 0;
 };
@@ -195,7 +164,9 @@ class Fibers {
   // before nothing that the caller does until then.
   template <class F>
   CONVGRAD_UNSEEN void run(int count, const F& f) {
-    while (size() < count) fibers_.push_back(std::make_unique<Fiber>(*this, size()));
+    for (int i = static_cast<int>(fibers_.size()); i < count; ++i) {
+      fibers_.push_back(std::make_unique<Fiber>(*this, i));
+    }
     call_ = [](const void* function, int i) { (*static_cast<const F*>(function))(i); };
     function_ = &f;
     ++runs_;
@@ -236,16 +207,12 @@ class Fibers {
     Timeline timeline, helper;
   };
 
-  int size() const { return static_cast<int>(fibers_.size()); }
-
   CONVGRAD_UNSEEN static void start() {
     Fiber& self = *resumed_;
     self.stack.arrive(self.all.caller_);
-    for (;;) {
+    for (;; self.all.pause()) {
       self.all.run_once(self.number);
-      self.ended = true;
-      self.all.progress_ = true;
-      self.all.pause();
+      self.ended = self.all.progress_ = true;
     }
   }
   CONVGRAD_UNSEEN void run_once(int i) {

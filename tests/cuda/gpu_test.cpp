@@ -46,135 +46,90 @@ bool is_run(const DeviceKernel& kernel, const WgradProblem& problem, const Devic
          kernel.why_not(problem, device).empty();
 }
 
+// Calls check(problem, options, x, dy, reference) for each kernel that is tested.
 template <typename Check>
-void for_each_kernel(const Device& device, Fill fill, Check&& check) {
-  const auto each = [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-    const Expected reference = device_reference_of(problem, x.data(), dy.data());
-    for (const DeviceKernel& kernel : device_kernels()) {
-      if (!is_run(kernel, problem, device, fill)) continue;
-      CAPTURE(kernel.name);
-      check(problem, kernel, x.data(), dy.data(), reference);
-    }
-  };
-  for_each_case(basic_problems(), kDTypes, fill, each);
+void for_each_kernel(std::span<const ProblemSpec> specs, Fill fill, Check&& check) {
+  const auto found = device();
+  if (!found) return;
+  for_each_case(
+      specs, kDTypes, fill, [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+        const Expected reference = device_reference_of(problem, x.data(), dy.data());
+        for (const DeviceKernel& kernel : device_kernels()) {
+          if (!is_run(kernel, problem, *found, fill)) continue;
+          CAPTURE(kernel.name);
+          check(problem, options_for(*found, kernel.name), x.data(), dy.data(), reference);
+        }
+      });
+}
+
+void check_exact(std::span<const ProblemSpec> specs) {
+  for_each_kernel(specs, Fill::small_integers,
+                  [](const WgradProblem& problem, const PlanOptions& options, const void* x,
+                     const void* dy, const Expected& reference) {
+                    CHECK(sums_of(problem, x, dy, options) == reference.values);
+                  });
 }
 
 }  // namespace
 
-TEST_CASE("on a device, small integers come out bit-exact") {
-  const auto found = device();
-  if (!found) return;
-  for_each_kernel(
-      *found, Fill::small_integers,
-      [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x, const void* dy,
-          const Expected& reference) {
-        CHECK(sums_of(problem, x, dy, options_for(*found, kernel.name)) == reference.values);
-      });
-}
+TEST_CASE("on a device, small integers come out bit-exact") { check_exact(basic_problems()); }
 
 // Few blocks, for compute-sanitizer, but of several chunks, and chunks of more slabs than there are
 // stages in shared memory; the wide tile among them.
 TEST_CASE("on a device, sums of several stages are bit-exact") {
-  const auto found = device();
-  if (!found) return;
   const ProblemSpec specs[] = {{"wide tile", "conv2d", 1, 128, 136, 1, {{40, 1}, {41, 1}}},
                                {"narrow tile", "conv2d", 1, 24, 16, 1, {{40, 3}, {41, 2}}},
                                {"packed", "conv2d", 1, 5, 9, 1, {{40, 2}, {41, 1}}},
                                {"depthwise", "depthwise", 1, 17, 17, 17, {{40, 3}, {41, 3}}}};
-  for (const ProblemSpec& spec : specs) {
-    for (const DType dtype : kDTypes) {
-      const WgradProblem problem = make(spec, dtype, true);
-      const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 7);
-      const auto dy = filled(dtype, problem.dy_count(), Fill::small_integers, 8);
-      const Expected reference = device_reference_of(problem, x.data(), dy.data());
-      for (const DeviceKernel& kernel : device_kernels()) {
-        if (!is_run(kernel, problem, *found, Fill::small_integers)) continue;
-        CAPTURE(spec.name);
-        CAPTURE(kernel.name);
-        CHECK(sums_of(problem, x.data(), dy.data(), options_for(*found, kernel.name)) ==
-              reference.values);
-      }
-    }
+  check_exact(specs);
+}
+
+TEST_CASE("on a device, 65535 to 65537 images") {
+  std::vector<ProblemSpec> specs;
+  for (const std::int64_t images : {65535, 65536, 65537}) {
+    specs.push_back({"images", "conv2d", images, 2, 3, 1, {{1, 1}, {2, 2}}});
   }
+  check_exact(specs);
 }
 
 TEST_CASE("on a device, normal data stay within the bound and repeat to the bit") {
-  const auto found = device();
-  if (!found) return;
-  for_each_kernel(*found, Fill::normal,
-                  [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x,
-                      const void* dy, const Expected& reference) {
-                    const auto got = sums_of(problem, x, dy, options_for(*found, kernel.name));
+  for_each_kernel(basic_problems(), Fill::normal,
+                  [](const WgradProblem& problem, const PlanOptions& options, const void* x,
+                     const void* dy, const Expected& reference) {
+                    const auto got = sums_of(problem, x, dy, options);
                     const Comparison comparison = compare_sums(problem, got, reference);
                     CAPTURE(comparison.ratio.value);
                     CHECK(comparison.mismatches == 0);
-                    const auto again = sums_of(problem, x, dy, options_for(*found, kernel.name));
+                    const auto again = sums_of(problem, x, dy, options);
                     CHECK(std::memcmp(got.data(), again.data(), got.size() * 8) == 0);
                   });
 }
 
 TEST_CASE("on a device, blocks do not change a bit") {
-  const auto found = device();
-  if (!found) return;
-  for (const ProblemSpec& spec : many_block_problems()) {
-    for (const DType dtype : kDTypes) {
-      for (const bool channels_last : {true, false}) {
-        const WgradProblem problem = make(spec, dtype, channels_last);
-        const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
-        const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
-        for (const DeviceKernel& kernel : device_kernels()) {
-          if (!is_run(kernel, problem, *found)) continue;
-          PlanOptions options = options_for(*found, kernel.name);
-          const auto one = sums_of(problem, x.data(), dy.data(), options);
-          for (const std::int64_t block_bytes : {3000, 40000}) {
-            options.block_bytes = block_bytes;
-            CAPTURE(spec.name);
-            CAPTURE(kernel.name);
-            const auto got = sums_of(problem, x.data(), dy.data(), options);
-            CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
-          }
-        }
-      }
-    }
-  }
+  for_each_kernel(many_block_problems(), Fill::normal,
+                  [](const WgradProblem& problem, PlanOptions options, const void* x,
+                     const void* dy, const Expected&) {
+                    const auto one = sums_of(problem, x, dy, options);
+                    for (const std::int64_t block_bytes : {3000, 40000}) {
+                      options.block_bytes = block_bytes;
+                      const auto got = sums_of(problem, x, dy, options);
+                      CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
+                    }
+                  });
 }
 
 TEST_CASE("on a device, what only meets padding contributes nothing") {
-  const auto found = device();
-  if (!found) return;
-  for (const DType dtype : kDTypes) {
-    const WgradProblem problem =
-        make({"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}}, dtype, true);
-    const auto dy = dy_with_first_pixel(problem, kInf);
-    const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
-    const Expected reference = device_reference_of(problem, x.data(), dy.data());
-    for (const DeviceKernel& kernel : device_kernels()) {
-      if (!is_run(kernel, problem, *found)) continue;
-      CAPTURE(kernel.name);
-      const auto got = sums_of(problem, x.data(), dy.data(), options_for(*found, kernel.name));
-      CHECK(compare_gradients(problem, DType::f64, {}, got, reference,
-                              {.criterion = Criterion::bitwise})
-                .mismatches == 0);
-    }
-  }
-}
-
-TEST_CASE("on a device, 65535 to 65537 images") {
-  const auto found = device();
-  if (!found) return;
-  for (const std::int64_t images : {65535, 65536, 65537}) {
-    const WgradProblem problem =
-        make({"images", "conv2d", images, 2, 3, 1, {{1, 1}, {2, 2}}}, DType::f32, true);
-    const auto x = filled(DType::f32, problem.x_count(), Fill::small_integers, 3);
-    const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 4);
-    const Expected reference = device_reference_of(problem, x.data(), dy.data());
-    for (const DeviceKernel& kernel : device_kernels()) {
-      if (!is_run(kernel, problem, *found)) continue;
-      CAPTURE(kernel.name);
-      CHECK(sums_of(problem, x.data(), dy.data(), options_for(*found, kernel.name)) ==
-            reference.values);
-    }
-  }
+  const ProblemSpec specs[] = {{"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}}};
+  for_each_kernel(specs, Fill::small_integers,
+                  [](const WgradProblem& problem, const PlanOptions& options, const void* x,
+                     const void*, const Expected&) {
+                    const auto dy = dy_with_first_pixel(problem, kInf);
+                    const Expected reference = device_reference_of(problem, x, dy.data());
+                    const auto got = sums_of(problem, x, dy.data(), options);
+                    CHECK(compare_gradients(problem, DType::f64, {}, got, reference,
+                                            {.criterion = Criterion::bitwise})
+                              .mismatches == 0);
+                  });
 }
 
 TEST_CASE("on a device, cuDNN agrees within the dtype where it is installed") {

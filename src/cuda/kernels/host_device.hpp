@@ -18,11 +18,9 @@
 // Arrays in registers need loops over them unrolled. The host's compiler knows no such pragma.
 #if defined(__CUDACC__)
 #define CONVGRAD_UNROLL _Pragma("unroll")
-#define CONVGRAD_UNROLL_4 _Pragma("unroll 4")
 #define CONVGRAD_NO_UNROLL _Pragma("unroll 1")
 #else
 #define CONVGRAD_UNROLL
-#define CONVGRAD_UNROLL_4
 #define CONVGRAD_NO_UNROLL
 #endif
 

@@ -1,5 +1,6 @@
-// mma.hpp - the matrix instructions of tensor cores: what they compute, and which lane of a warp
-// holds which element (PTX ISA, "Matrix multiply-accumulate operation using mma instruction").
+// mma.hpp - the matrix instructions of tensor cores, and Fma in their place: what they compute, and
+// which lane of a warp holds which element (PTX ISA, "Matrix multiply-accumulate operation using
+// mma instruction").
 //
 // Each Op multiplies A (kM x kK) by B (kK x kN) and adds to C. a_place(lane, e, row, k) says where
 // element e of a lane's fragment of A is, and likewise for B and C; a_value(fragment, e) is its
@@ -24,6 +25,7 @@ struct Words {
 // C is the same in all shapes: two neighbouring columns of row groupID, and of the row 8 below it
 // where there are 16.
 struct MmaSums {
+  static constexpr bool kOfTensorCores = true;
   CONVGRAD_HD static void c_place(int lane, int e, int& row, int& column) {
     row = lane / 4 + e / 2 * 8;
     column = lane % 4 * 2 + e % 2;
@@ -106,6 +108,37 @@ struct MmaF64 : MmaSingles {
   CONVGRAD_HD static double b_value(const B& b, int e) { return b.value[e]; }
 
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
+};
+
+// Is no matrix instruction: a thread multiplies four values of A by four of B, of one k, and lanes
+// are 8 by 4. It shares nothing with other lanes.
+template <typename Acc>
+struct Fma {
+  static constexpr bool kOfTensorCores = false;
+  static constexpr int kM = 32, kN = 16, kK = 1;
+  static constexpr int kElementsA = 4, kElementsB = 4, kElementsC = 16;
+  struct A {
+    Acc value[kElementsA];
+  };
+  using B = A;
+  using C = Acc[kElementsC];
+
+  CONVGRAD_HD static void a_place(int lane, int e, int& row, int& k) {
+    row = lane % 8 * 4 + e;
+    k = 0;
+  }
+  CONVGRAD_HD static void b_place(int lane, int e, int& k, int& column) {
+    k = 0;
+    column = lane / 8 * 4 + e;
+  }
+  CONVGRAD_HD static void c_place(int lane, int e, int& row, int& column) {
+    row = lane % 8 * 4 + e / 4;
+    column = lane / 8 * 4 + e % 4;
+  }
+  CONVGRAD_HD static void multiply(C& c, const A& a, const B& b) {
+    CONVGRAD_UNROLL
+    for (int e = 0; e < kElementsC; ++e) c[e] += a.value[e / 4] * b.value[e % 4];
+  }
 };
 
 // Rounds to the 10 stored bits of TF32, ties away from zero, as cvt.rna.tf32 does.

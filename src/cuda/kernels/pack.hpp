@@ -1,5 +1,5 @@
 // pack.hpp - copies a block with the channels last, each group's padded with zeros to whole vectors
-// of 16 bytes, for mma_gemm.hpp where a tensor is not like that.
+// of 16 bytes, for gemm.hpp where a tensor is not like that.
 //
 // cp.async and bulk copies move 16 bytes between addresses that are multiples of 16. To gather
 // single elements in the kernel instead would be done again for every tile and tap; this reads and

@@ -1,4 +1,4 @@
-// mma_gemm.hpp - implicit GEMM on tensor cores.
+// gemm.hpp - implicit GEMM, on tensor cores or by a thread's own multiply-adds.
 //
 // A tile of dw belongs to one tap: kRows input channels by kColumns output channels of a group. x
 // at the pixels that the tap sees, and dy, go to shared memory as [pixel][channel], kDepth pixels a
@@ -24,6 +24,22 @@ namespace convgrad::cuda {
 // added to rows of shared memory where lanes read single elements: lanes that differ in k must meet
 // other banks than lanes that differ in the channel. There are 32 banks of 4 bytes.
 
+// Every dtype without tensor cores, converted as a thread reads it. A lane's 8 x 4 sums (4 x 4 of
+// float64, which take two registers each) are four rows on end by four columns, so that it reads 16
+// bytes of float32 at a time, and lanes of one row or column the same, which shared memory
+// broadcasts.
+template <typename Scalar, int kWarpM>
+struct FmaOperand {
+  using Element = Scalar;
+  using Acc = typename AccumulatorOf<Scalar>::type;
+  using Op = Fma<Acc>;
+  static constexpr int kM = kWarpM, kN = 16, kDepth = 16, kPad = 0;
+  static constexpr bool kByMatrix = false;
+  template <class Fragment>
+  CONVGRAD_HD static void set(Fragment& fragment, int e, Scalar value) {
+    fragment.value[e] = convert<Acc>(value);
+  }
+};
 // float16 and bfloat16 by ldmatrix, which a swizzle serves. For 16 pixels a warp
 // reads kM + kN channels of shared memory, 32 bytes each, and multiplies for kM * kN / 64 cycles of
 // a multiprocessor that reads 128 bytes in each: 64 x 32 takes 24 cycles of reading for 32 of
@@ -75,7 +91,7 @@ struct SlabsToLoad {
 
 // A tile has kWarpRows x kWarpColumns warps, of kM x kN sums each.
 template <class Operand, int kWarpRows, int kWarpColumns, int kStages>
-struct MmaGemm {
+struct Gemm {
   using Element = typename Operand::Element;
   using Op = typename Operand::Op;
   using Acc = typename Operand::Acc;
@@ -84,6 +100,11 @@ struct MmaGemm {
   static constexpr int kThreads = kWarpRows * kWarpColumns * kWarp;
   static constexpr int kTilesM = kM / Op::kM, kTilesN = kN / Op::kN;
   static constexpr int kElementBytes = sizeof(Element), kVector = 16 / kElementBytes;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  static constexpr bool kRuns = !Op::kOfTensorCores;
+#else
+  static constexpr bool kRuns = true;
+#endif
   static constexpr int kPitchX = kRows + Operand::kPad, kPitchDy = kColumns + Operand::kPad;
 
   using Params = GemmParams;
@@ -234,9 +255,7 @@ struct MmaGemm {
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-    block.refuse();
-#else
+    if constexpr (!kRuns) return block.refuse();
     const ChunkWalker chunks(p.work, task);
     if (chunks.done()) return;
     Shared& s = block.shared;
@@ -268,18 +287,23 @@ struct MmaGemm {
       stage = (stage + 1) % kStages;
     }
     r.sums.store(address_of(p.work, s.task, block.thread()));
-#endif
   }
 };
 
 // Wide tiles read half as much of x and dy for each product, narrow ones waste less where channels
 // are few.
 template <typename Scalar>
-using Mma16Wide = MmaGemm<Mma16Operand<Scalar>, 2, 4, 4>;
+using Mma16Wide = Gemm<Mma16Operand<Scalar>, 2, 4, 4>;
 template <typename Scalar>
-using Mma16Narrow = MmaGemm<Mma16Operand<Scalar>, 1, 2, 4>;
-using MmaTf32Gemm = MmaGemm<MmaTf32Operand, 2, 4, 4>;
+using Mma16Narrow = Gemm<Mma16Operand<Scalar>, 1, 2, 4>;
+using MmaTf32Gemm = Gemm<MmaTf32Operand, 2, 4, 4>;
 // There are three stages, as a float64 takes as much memory as four 16-bit elements.
-using MmaF64Gemm = MmaGemm<MmaF64Operand, 2, 2, 3>;
+using MmaF64Gemm = Gemm<MmaF64Operand, 2, 2, 3>;
+// 64 x 64 sums, and 32 x 32.
+template <typename Scalar>
+using SimtWide =
+    Gemm<FmaOperand<Scalar, sizeof(Scalar) == 8 ? 32 : 64>, sizeof(Scalar) == 8 ? 2 : 1, 4, 3>;
+template <typename Scalar>
+using SimtNarrow = Gemm<FmaOperand<Scalar, 32>, 1, 2, 3>;
 
 }  // namespace convgrad::cuda

@@ -1,9 +1,10 @@
-// mma_gemm.cu - the kernels for tensor cores, and those that copy for them and for cuDNN, compiled
-// for devices.
+// gemm.cu - compiles the implicit GEMMs for devices, what copies for them and for cuDNN, and the
+// tree of slices.
 #include "cuda/kernels/add_gradient.hpp"
+#include "cuda/kernels/gemm.hpp"
 #include "cuda/kernels/launch_tasks.cuh"
-#include "cuda/kernels/mma_gemm.hpp"
 #include "cuda/kernels/pack.hpp"
+#include "cuda/kernels/reduce.hpp"
 #include "cuda/kernels/wgmma_gemm.hpp"
 
 using namespace convgrad;
@@ -15,6 +16,14 @@ CONVGRAD_LAUNCH(Mma16Narrow<Float16>);
 CONVGRAD_LAUNCH(Mma16Narrow<BFloat16>);
 CONVGRAD_LAUNCH(MmaTf32Gemm);
 CONVGRAD_LAUNCH(MmaF64Gemm);
+CONVGRAD_LAUNCH(SimtWide<Float16>);
+CONVGRAD_LAUNCH(SimtWide<BFloat16>);
+CONVGRAD_LAUNCH(SimtWide<float>);
+CONVGRAD_LAUNCH(SimtWide<double>);
+CONVGRAD_LAUNCH(SimtNarrow<Float16>);
+CONVGRAD_LAUNCH(SimtNarrow<BFloat16>);
+CONVGRAD_LAUNCH(SimtNarrow<float>);
+CONVGRAD_LAUNCH(SimtNarrow<double>);
 CONVGRAD_LAUNCH(WgmmaGemm<Float16>);
 CONVGRAD_LAUNCH(WgmmaGemm<BFloat16>);
 CONVGRAD_LAUNCH(AddGradient<Float16>);
@@ -24,3 +33,5 @@ CONVGRAD_LAUNCH(AddGradient<double>);
 CONVGRAD_LAUNCH(Pack<std::uint16_t>);
 CONVGRAD_LAUNCH(Pack<std::uint32_t>);
 CONVGRAD_LAUNCH(Pack<std::uint64_t>);
+CONVGRAD_LAUNCH(ReduceSlices<float>);
+CONVGRAD_LAUNCH(ReduceSlices<double>);
