@@ -34,14 +34,6 @@ std::vector<ProblemSpec> all_problems() {
   return problems;
 }
 
-// By what the emulation multiplies, most of it nothing where groups are smaller than tiles: other
-// problems would take minutes.
-bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
-  const std::int64_t slabs = (term_count(problem) + 31) / 32 * kernel.tiles(problem);
-  if (kernel.name == "cuda_streaming") return true;
-  return slabs < (kernel.name == "cuda_simt_gemm" ? 800 : kernel.name == "cuda_wgmma" ? 40 : 150);
-}
-
 // Calls check(kernel) for each that is emulated and computes the problem.
 template <typename Check>
 void for_each_kernel(const WgradProblem& problem, Check&& check) {

@@ -7,6 +7,7 @@
 
 #include "check_property.hpp"
 #include "cuda/emulated_device.hpp"
+#include "support/cases.hpp"
 #include "support/emulated_amx/emulated_amx.hpp"
 #include "support/tensors.hpp"
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "engine/device_kernel.hpp"
 #include "engine/machine.hpp"
 #include "support/problems.hpp"
 #include "support/sanitized.hpp"
@@ -43,6 +44,14 @@ void for_each_kernel_here(const WgradProblem& problem, Check&& check) {
     CAPTURE(kernel.name);
     check(kernel);
   }
+}
+
+// By what the emulation multiplies, most of it nothing where groups are smaller than tiles: other
+// problems would take minutes.
+inline bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
+  const std::int64_t slabs = (term_count(problem) + 31) / 32 * kernel.tiles(problem);
+  if (kernel.name == "cuda_streaming") return true;
+  return slabs < (kernel.name == "cuda_simt_gemm" ? 800 : kernel.name == "cuda_wgmma" ? 40 : 150);
 }
 
 }  // namespace convgrad::testing
