@@ -92,7 +92,7 @@ class Pass {
   PassTaken run(const VerifyCommand& options) {
     const Timing timing =
         run_job(job_, plan_, gradient_.get(), checks_.empty() ? nullptr : &checks_);
-    const PassTaken taken = {plan_, {timing, 0, problem_}};
+    PassTaken taken = {plan_, {timing, 0, problem_}};
     if (options.execution.verbose) print_timing(plan_, taken.timing);
     checks_.finish(0);
     if (computes_) dw_ = gradient_ ? gradient_->finish() : reference_->expected().values.data();

@@ -271,6 +271,7 @@ class OtherOrders {
 Verdicts judge(Job& job, const VerifyCommand& options, const Judged& judged,
                const Tolerance& tolerance, const std::vector<const Gradient*>& subjects) {
   std::vector<Compared> first_look;
+  first_look.reserve(subjects.size());
   const bool golden = judged.golden && !tolerance.needs_terms();
   for (const Gradient* subject : subjects) {
     first_look.push_back({subject->name, golden ? judged.golden->name : kReferenceName,
