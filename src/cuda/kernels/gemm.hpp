@@ -24,21 +24,26 @@ namespace convgrad::cuda {
 // added to rows of shared memory where lanes read single elements: lanes that differ in k must meet
 // other banks than lanes that differ in the channel. There are 32 banks of 4 bytes.
 
-// Every dtype without tensor cores, converted as a thread reads it. A lane's 8 x 4 sums (4 x 4 of
-// float64, which take two registers each) are four rows on end by four columns, so that it reads 16
-// bytes of float32 at a time, and lanes of one row or column the same, which shared memory
-// broadcasts.
-template <typename Scalar, int kWarpM>
-struct FmaOperand {
+// Elements one by one, converted as a thread reads them.
+template <typename Scalar>
+struct SingleOperand {
   using Element = Scalar;
   using Acc = typename AccumulatorOf<Scalar>::type;
-  using Op = Fma<Acc>;
-  static constexpr int kM = kWarpM, kN = 16, kDepth = 16, kPad = 0;
+  static constexpr int kDepth = 16;
   static constexpr bool kByMatrix = false;
   template <class Fragment>
   CONVGRAD_HD static void set(Fragment& fragment, int e, Scalar value) {
     fragment.value[e] = convert<Acc>(value);
   }
+};
+// Every dtype without tensor cores. A lane's 8 x 4 sums (4 x 4 of
+// float64, which take two registers each) are four rows on end by four columns, so that it reads 16
+// bytes of float32 at a time, and lanes of one row or column the same, which shared memory
+// broadcasts.
+template <typename Scalar, int kWarpM>
+struct FmaOperand : SingleOperand<Scalar> {
+  using Op = Fma<typename AccumulatorOf<Scalar>::type>;
+  static constexpr int kM = kWarpM, kN = 16, kPad = 0;
 };
 // float16 and bfloat16 by ldmatrix, which a swizzle serves. For 16 pixels a warp
 // reads kM + kN channels of shared memory, 32 bytes each, and multiplies for kM * kN / 64 cycles of
@@ -52,25 +57,15 @@ struct Mma16Operand {
   static constexpr int kM = 64, kN = 32, kDepth = 32, kPad = 0;
   static constexpr bool kByMatrix = true;
 };
-struct MmaF64Operand {
-  using Element = double;
+struct MmaF64Operand : SingleOperand<double> {
   using Op = MmaF64;
-  using Acc = double;
   // A half of a warp reads four values of k, 8 banks (32 bytes) apart, by four channels.
-  static constexpr int kM = 32, kN = 32, kDepth = 16, kPad = 4;
-  static constexpr bool kByMatrix = false;
-  template <class Fragment>
-  CONVGRAD_HD static void set(Fragment& fragment, int e, double value) {
-    fragment.value[e] = value;
-  }
+  static constexpr int kM = 32, kN = 32, kPad = 4;
 };
-struct MmaTf32Operand {
-  using Element = float;
+struct MmaTf32Operand : SingleOperand<float> {
   using Op = MmaTf32;
-  using Acc = float;
   // A warp reads four values of k, 8 banks apart, by eight channels.
-  static constexpr int kM = 32, kN = 32, kDepth = 16, kPad = 8;
-  static constexpr bool kByMatrix = false;
+  static constexpr int kM = 32, kN = 32, kPad = 8;
   template <class Fragment>
   CONVGRAD_HD static void set(Fragment& fragment, int e, float value) {
     fragment.word[e] = tf32_nearest(value);
