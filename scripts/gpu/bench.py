@@ -41,7 +41,7 @@ class Bench:
     # ---- convgrad and cuDNN ----
 
     def measure(self, layer, algorithms):
-        """Adds the rows of a process; returns what it said last."""
+        """Adds the rows of a process; returns why it ended early, or ''."""
         with tempfile.TemporaryDirectory() as folder:
             suite, report = pathlib.Path(folder, "suite.tsv"), pathlib.Path(folder, "report.json")
             suite.write_text(self.lines[layer["name"]])
@@ -55,6 +55,8 @@ class Bench:
             if not self.done(layer, column):
                 self.add(layer, column, status="ok", algorithm=execution["algorithm"], ms=time_ms["median"],
                          least_ms=time_ms["min"], gflops=row["perf"]["gflops"], gbytes_per_s=row["perf"]["gbytes_per_s"])
+        if result.status == 0:
+            return result.no_device()
         return result.no_device() or (f"hung after {result.seconds:.0f} s" if result.status is None else result.last_line())
 
     def convgrad(self, layer):
@@ -67,9 +69,9 @@ class Bench:
             return reason
         for name in names:
             if not self.done(layer, name) and self.session.left() > 5:
-                reason = self.measure(layer, name)
+                said = self.measure(layer, name) if reason else ""  # all: those that can compute it
                 if not self.done(layer, name):
-                    self.add(layer, name, status="none", reason=reason)
+                    self.add(layer, name, status="none", reason=said or "not for this problem")
         return ""
 
     # ---- PyTorch ----

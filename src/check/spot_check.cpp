@@ -46,9 +46,8 @@ class SpotCheckedSum final : public BlockSum {
   }
 
   double* finish(std::size_t node) override {
-    if (!is_checked_) check();
-    is_checked_ = true;
-    return sum_->finish(node);
+    if (sums_.empty()) check();
+    return sums_[node];
   }
 
  private:
@@ -56,8 +55,8 @@ class SpotCheckedSum final : public BlockSum {
   std::vector<double> results() {
     std::vector<double> results(indices_.size());
     for (std::size_t node = 0; node < plan_.schedule.nodes.size(); ++node) {
-      const double* const sums = sum_->finish(node);
-      for (std::size_t i = 0; i < results.size(); ++i) results[i] += sums[indices_[i]];
+      sums_.push_back(sum_->finish(node));
+      for (std::size_t i = 0; i < results.size(); ++i) results[i] += sums_[node][indices_[i]];
     }
     for (double& result : results) result = rounded(problem_.out_dtype, result);
     return results;
@@ -113,7 +112,7 @@ class SpotCheckedSum final : public BlockSum {
   const WgradProblem problem_;
   const std::vector<std::int64_t> indices_;
   SampledSum sample_;
-  bool is_checked_ = false;
+  std::vector<double*> sums_;  // of the nodes, each finished once, when all are checked
 };
 
 }  // namespace
