@@ -55,9 +55,8 @@ class Bench:
             if not self.done(layer, column):
                 self.add(layer, column, status="ok", algorithm=execution["algorithm"], ms=time_ms["median"],
                          least_ms=time_ms["min"], gflops=row["perf"]["gflops"], gbytes_per_s=row["perf"]["gbytes_per_s"])
-        if result.status == 0:
-            return result.no_device()
-        return result.no_device() or (f"hung after {result.seconds:.0f} s" if result.status is None else result.last_line())
+        ended = "" if result.status == 0 else result.last_line()
+        return result.no_device() or (f"hung after {result.seconds:.0f} s" if result.status is None else ended)
 
     def convgrad(self, layer):
         """All algorithms in a process; where one ends it, the others in one each. The reason, if there is no device."""

@@ -1,4 +1,4 @@
-"""smoke, tests and sanitize: each kernel's cases, each in a process of its own."""
+"""smoke (the main job, whose file is compared), tests and sanitize: each kernel's cases, each a process of its own."""
 import tempfile
 
 import steps
@@ -57,13 +57,11 @@ def smoke(session):
             if made.status != 0:
                 session.add(case=name, status="failed", seconds=made.seconds, detail=made.last_line())
                 continue
-            # The main job, spot check and file with it; the file is compared.
             how = ["-b", "cuda", "-a", algorithm] if session.backend == "cuda" else ["-b", "cpu"]
             compute = [*problem_options(problem), "-i", f"{folder}/input.npy", "-g", f"{folder}/out_backprop.npy", *how]
             script = f'"$0" "$@" -o {folder}/dw.npy && "$0" compare {folder}/dw.npy {folder}/gradient.npy --bitwise'
             session.case(name, ["sh", "-c", script, steps.PROGRAM, *compute], 30)
-    status = session.finish()
-    return status if found else 1
+    return session.finish() or (0 if found else 1)
 
 
 def kernels(session):

@@ -1,6 +1,5 @@
 // choices.cpp - see choices.hpp. Tiles and units fix the order of additions, so they follow from
-// the problem alone, never from the device, its memory or a measurement. No device has timed any of
-// these rules: each is the plainest one.
+// the problem alone, never from the device, its memory or a measurement.
 #include "cuda/choices.hpp"
 
 #include <algorithm>
@@ -77,26 +76,27 @@ Chunks chunks_of(const ChunkGrid& grid) {
 
 namespace {
 
-// Of so many rows and columns each.
+template <class Body>
 TileChoice tiles_of(const WgradProblem& problem, bool wide, std::int64_t rows,
                     std::int64_t columns) {
   const std::int64_t down = ceil_div(problem.group_c(), rows),
                      right = ceil_div(problem.group_k(), columns);
-  return {wide, static_cast<int>(down), static_cast<int>(right),
-          problem.groups * problem.taps() * down * right};
+  return {wide,
+          static_cast<int>(down),
+          static_cast<int>(right),
+          {problem.groups * problem.taps() * down * right, Body::kResident}};
 }
 
 // Tiles are wide where a narrow one has neither all rows nor all columns.
 template <class Wide, class Narrow>
 TileChoice tiles_of(const WgradProblem& problem) {
   const bool wide = problem.group_c() > Narrow::kRows && problem.group_k() > Narrow::kColumns;
-  return wide ? tiles_of(problem, true, Wide::kRows, Wide::kColumns)
-              : tiles_of(problem, false, Narrow::kRows, Narrow::kColumns);
+  return wide ? tiles_of<Wide>(problem, true, Wide::kRows, Wide::kColumns)
+              : tiles_of<Narrow>(problem, false, Narrow::kRows, Narrow::kColumns);
 }
 
 }  // namespace
 
-// The dtypes' tiles are alike.
 TileChoice simt_choice(const WgradProblem& problem) {
   return tiles_of<SimtWide<float>, SimtNarrow<float>>(problem);
 }
@@ -113,8 +113,9 @@ StreamChoice stream_choice(const WgradProblem& problem) {
   choice.s_tiles = ceil_div(S, choice.s);
   choice.c_tiles = ceil_div(C, choice.c);
   choice.k_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.K, kStreamLanes));
-  choice.tiles = problem.axis[0].taps * choice.r_tiles * choice.s_tiles;
-  choice.tiles *= std::int64_t{choice.c_tiles} * choice.k_tiles;
+  choice.tiles.count = problem.axis[0].taps * choice.r_tiles * choice.s_tiles;
+  choice.tiles.count *= std::int64_t{choice.c_tiles} * choice.k_tiles;
+  choice.tiles.resident = choice.c * choice.r * choice.s > 9 ? 1 : 2;
   return choice;
 }
 
@@ -141,7 +142,7 @@ TileChoice mma_choice(const WgradProblem& problem) {
 }
 
 TileChoice wgmma_choice(const WgradProblem& problem) {
-  return tiles_of(problem, true, kWgmmaRows, kWgmmaColumns);
+  return tiles_of<WgmmaGemm<Float16>>(problem, true, kWgmmaRows, kWgmmaColumns);
 }
 
 Slab wgmma_slab(const WgradProblem& problem) {

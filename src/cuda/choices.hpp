@@ -8,6 +8,7 @@
 #include "cuda/kernels/geometry.hpp"
 #include "cuda/kernels/streaming.hpp"
 #include "cuda/kernels/wgmma_gemm.hpp"
+#include "engine/device_kernel.hpp"
 #include "problem/schedule.hpp"
 
 namespace convgrad::cuda {
@@ -21,7 +22,7 @@ Chunks chunks_of(const ChunkGrid& grid);
 struct TileChoice {
   bool wide;
   int row_tiles, column_tiles;  // of one group and tap
-  std::int64_t tiles;           // of the gradient
+  DeviceTiles tiles;            // of the gradient
 };
 TileChoice simt_choice(const WgradProblem& problem);
 TileChoice mma_choice(const WgradProblem& problem);
@@ -30,7 +31,7 @@ TileChoice wgmma_choice(const WgradProblem& problem);
 struct StreamChoice {
   int r, s, c;  // taps and input channels of a tile
   int r_tiles, s_tiles, c_tiles, k_tiles;
-  std::int64_t tiles;
+  DeviceTiles tiles;
 };
 StreamChoice stream_choice(const WgradProblem& problem);
 
@@ -43,7 +44,6 @@ struct ChannelChoice {
 };
 ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_channels,
                              std::int64_t unit);
-// A GEMM takes 16 bytes.
 std::int64_t gemm_unit(const WgradProblem& problem);
 // Counts what the copy of a block of so many bytes takes.
 std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes);

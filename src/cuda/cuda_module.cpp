@@ -54,7 +54,8 @@ CudaInfo info() {
     }
     info.devices.push_back({number, properties.name, properties.major, properties.minor,
                             static_cast<std::int64_t>(properties.totalGlobalMem),
-                            properties.multiProcessorCount});
+                            properties.multiProcessorCount, 0,
+                            info.architectures.find("90a") != std::string::npos});
   }
   if (info.devices.empty()) info.why_none = "no CUDA device";
   return info;

@@ -102,14 +102,8 @@ void* CudaRuntime::allocate(std::int64_t bytes) {
 }
 
 BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
-  if (std::string_view(CONVGRAD_CUDA_ARCHITECTURES).find("90a") == std::string_view::npos) {
-    throw Error(ErrorKind::unavailable,
-                "--algorithm: cuda_wgmma: this convgrad was built for " CONVGRAD_CUDA_ARCHITECTURES
-                ", expected 90a among them",
-                Hint("use another"));
-  }
-  // The driver is asked through the runtime: linked to libcuda, the module would not load without
-  // one. 12000 is the version of the interface, which newer drivers keep.
+  // Linked to libcuda, the module would not load without a driver. 12000 is the version of the
+  // interface, which newer ones keep.
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
   check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
@@ -169,7 +163,6 @@ void CudaRuntime::end_compute(std::int64_t buffer) {
         "recording an event");
 }
 
-// Copies in the kernels' stream, behind the tree.
 void CudaRuntime::download(void* to, const void* from, std::int64_t bytes) {
   check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
                         state_->kernels),
@@ -196,8 +189,7 @@ void CudaRuntime::copy(void* to, const void* from, std::int64_t bytes) {
         "copying on the device");
 }
 
-// The mode is relaxed, as a library may allocate while it is recorded. Nothing that fails here is
-// reported, as what is started without a graph fails again.
+// A library may allocate while it is recorded. What fails here fails again without a graph.
 void CudaRuntime::record(const std::function<void()>& start) {
   State& s = *state_;
   if (cudaStreamBeginCapture(s.kernels, cudaStreamCaptureModeRelaxed) == cudaSuccess) {

@@ -50,7 +50,7 @@ class CudaRuntime {
 
   CurrentDevice current() const;
   void* allocate(std::int64_t bytes);
-  // Throws Error(unavailable) where this was not built for 90a, or the driver knows no such copies.
+  // Throws Error(unavailable) where the driver knows no such copies.
   BulkTensor bulk_tensor(const BulkMap& map) const;
   void begin_upload(std::int64_t buffer);
   void upload(void* to, const void* from, std::int64_t bytes);

@@ -1,5 +1,5 @@
 // cudnn.cpp - see cudnn.hpp. The few declarations of cudnn.h that are needed are written out here,
-// so that it is not needed to build; where it is there, they are compared with it.
+// so that it is not needed to build.
 #include "cuda/cudnn.hpp"
 
 #include <dlfcn.h>
@@ -10,10 +10,6 @@
 #include <map>
 #include <memory>
 #include <vector>
-
-#if __has_include(<cudnn.h>)
-#include <cudnn.h>
-#endif
 
 #include "base/messages.hpp"
 
@@ -40,19 +36,6 @@ struct AlgorithmPerf {  // cudnnConvolutionBwdFilterAlgoPerf_t
   int determinism, math_type;
   int reserved[3];
 };
-
-#if __has_include(<cudnn.h>)
-static_assert(kFloat == CUDNN_DATA_FLOAT && kDouble == CUDNN_DATA_DOUBLE &&
-              kHalf == CUDNN_DATA_HALF && kBfloat16 == CUDNN_DATA_BFLOAT16);
-static_assert(kNchw == CUDNN_TENSOR_NCHW && kNhwc == CUDNN_TENSOR_NHWC);
-static_assert(kCrossCorrelation == CUDNN_CROSS_CORRELATION);
-static_assert(kDefaultMath == CUDNN_DEFAULT_MATH && kTensorOpMath == CUDNN_TENSOR_OP_MATH &&
-              kFmaMath == CUDNN_FMA_MATH);
-static_assert(kDeterministic == CUDNN_DETERMINISTIC && CUDNN_STATUS_SUCCESS == 0);
-static_assert(sizeof(AlgorithmPerf) == sizeof(cudnnConvolutionBwdFilterAlgoPerf_t));
-static_assert(offsetof(AlgorithmPerf, determinism) ==
-              offsetof(cudnnConvolutionBwdFilterAlgoPerf_t, determinism));
-#endif
 
 // Holds functions of libcudnn.so.9 by name. One load serves all computations.
 struct Library {

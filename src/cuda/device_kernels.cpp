@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iomanip>
+#include <limits>
 
 #include "base/messages.hpp"
 #include "cuda/choices.hpp"
@@ -25,21 +26,33 @@ std::int64_t packed_bytes(const WgradProblem& problem, std::int64_t x_unit, std:
          packed_bytes(cuda::channel_choice(problem, problem.group_k(), dy_unit), dy_bytes);
 }
 
-// No device has run them, so auto has no times to choose by.
 bool always(const WgradProblem&) { return true; }
-// A GEMM's tile would be filled with zeros where channels are few.
+// The narrow tile of cuda_mma is faster where two thirds of a wide one are nothing.
+bool for_wide_tiles(const WgradProblem& problem) {
+  const auto covered = [](std::int64_t channels) {
+    return cuda::ceil_div<std::int64_t>(channels, cuda::kWgmmaRows) * cuda::kWgmmaRows;
+  };
+  return problem.group_c() * problem.group_k() * 3 >=
+         covered(problem.group_c()) * covered(problem.group_k());
+}
+// A GEMM's tile would be filled with zeros where channels are few, which tensor cores outweigh.
 bool for_few_channels(const WgradProblem& problem) {
-  return problem.groups > 1 || problem.group_c() <= 4;
+  const bool few = problem.dtype == DType::f32 && problem.group_c() <= 4 &&
+                   std::max(problem.axis[1].taps, problem.axis[2].taps) <= 3;
+  return problem.groups > 1 || few;
 }
 constexpr auto kByNameOnly = nullptr;
+
+template <auto kChoice>
+DeviceTiles tiles_of(const WgradProblem& problem) {
+  return kChoice(problem).tiles;
+}
 
 // ---- cuda_simt_gemm ----
 
 std::string simt_why_not(const WgradProblem& problem, const Device&) {
   return cuda::too_large(problem);
 }
-
-std::int64_t simt_tiles(const WgradProblem& problem) { return cuda::simt_choice(problem).tiles; }
 
 std::int64_t gemm_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
                                std::int64_t dy_bytes) {
@@ -56,10 +69,6 @@ std::string streaming_why_not(const WgradProblem& problem, const Device&) {
     return cat("it is for groups of at most 16 input channels, and this has ", problem.group_c());
   }
   return "";
-}
-
-std::int64_t streaming_tiles(const WgradProblem& problem) {
-  return cuda::stream_choice(problem).tiles;
 }
 
 std::int64_t streaming_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
@@ -94,8 +103,6 @@ std::string mma_f64_why_not(const WgradProblem& problem, const Device& device) {
   return tensor_cores_why_not(problem, device, problem.dtype == DType::f64, "float64");
 }
 
-std::int64_t mma_tiles(const WgradProblem& problem) { return cuda::mma_choice(problem).tiles; }
-
 // ---- cuda_wgmma ----
 
 std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
@@ -105,6 +112,7 @@ std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
     return cat("it needs compute capability 9.0 itself, and the device has ", device.major, ".",
                device.minor);
   }
+  if (!device.has_90a) return "this convgrad was built without the target 90a";
   const auto pitch = [&](std::int64_t channels) {
     return cuda::channel_choice(problem, channels, cuda::gemm_unit(problem)).pitch;
   };
@@ -115,8 +123,6 @@ std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
   }
   return "";
 }
-
-std::int64_t wgmma_tiles(const WgradProblem& problem) { return cuda::wgmma_choice(problem).tiles; }
 
 // ---- cudnn ----
 
@@ -137,7 +143,7 @@ std::string cudnn_why_not(const WgradProblem& problem, const Device&) {
   return large.empty() ? why_no_cudnn() : large;
 }
 
-std::int64_t cudnn_tiles(const WgradProblem&) { return 1; }
+DeviceTiles cudnn_tiles(const WgradProblem&) { return {}; }
 
 std::int64_t cudnn_packed_bytes(const WgradProblem& problem, std::int64_t, std::int64_t) {
   return problem.dw_count() * dtype_bytes(problem.dtype);  // its result
@@ -148,19 +154,17 @@ std::int64_t cudnn_packed_bytes(const WgradProblem& problem, std::int64_t, std::
 std::span<const DeviceKernel> device_kernels() {
   static const auto table = std::to_array<DeviceKernel>({
       {"cuda_streaming", "depthwise, small groups, few channels: one pass, taps in registers",
-       for_few_channels, streaming_why_not, streaming_tiles, streaming_packed_bytes},
+       for_few_channels, streaming_why_not, tiles_of<cuda::stream_choice>, streaming_packed_bytes},
+      {"cuda_wgmma", "implicit GEMM by the matrix instructions and bulk copies of capability 9.0",
+       for_wide_tiles, wgmma_why_not, tiles_of<cuda::wgmma_choice>, gemm_packed_bytes},
       {"cuda_mma", "implicit GEMM on tensor cores for float16 and bfloat16", always, mma_why_not,
-       mma_tiles, gemm_packed_bytes},
-      {"cuda_mma_f64", "the same for float64", always, mma_f64_why_not, mma_tiles,
+       tiles_of<cuda::mma_choice>, gemm_packed_bytes},
+      {"cuda_mma_f64", "the same for float64", always, mma_f64_why_not, tiles_of<cuda::mma_choice>,
        gemm_packed_bytes},
       {"cuda_simt_gemm", "implicit GEMM without tensor cores, for every problem", always,
-       simt_why_not, simt_tiles, gemm_packed_bytes},
+       simt_why_not, tiles_of<cuda::simt_choice>, gemm_packed_bytes},
       {"cuda_mma_tf32", "cuda_mma for float32 rounded to TF32 (11 bits); by name only", kByNameOnly,
-       mma_tf32_why_not, mma_tiles, gemm_packed_bytes, false, false},
-      {"cuda_wgmma",
-       "cuda_mma by the matrix instructions and bulk copies of compute capability 9.0; by name "
-       "only, as it has run on no device yet",
-       kByNameOnly, wgmma_why_not, wgmma_tiles, gemm_packed_bytes},
+       mma_tf32_why_not, tiles_of<cuda::mma_choice>, gemm_packed_bytes, false, false},
       {"cudnn_any", "cuDNN 9's first choice, whose bits may differ from run to run; by name only",
        kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, true, false},
       {"cudnn", "cuDNN 9, if it is installed, deterministic; its result is rounded to the dtype",
@@ -205,20 +209,30 @@ const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Devi
 }
 
 SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
-                            const DeviceKernel& kernel, std::int64_t tiles) {
-  // There are as many slices as make so many thread blocks, a few for each multiprocessor of a
-  // large device. A slice has at least two chunks, and partials take no more memory than the
+                            const DeviceKernel& kernel, const DeviceTiles& tiles) {
+  // A thread block takes the time of its chunks, and of about one more to begin and to write its
+  // sums. Of all numbers of slices, the one is taken with which the last block of a device of 132
+  // multiprocessors ends first, and the smallest of these. Partials take no more memory than the
   // processor's.
-  constexpr std::int64_t kBlocks = 1024, kMinChunks = 2;
+  constexpr std::int64_t kMultiprocessors = 132, kMostWaves = 4, kMostInterleave = 1024;
   constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
   // Partitions are few, as chunks are dealt to slices within each: a block within one of them still
   // has chunks of an eighth of all slices.
   constexpr std::int64_t kPartitions = 8;
   if (kernel.one_slice) return deal_slices(grid, 1, 1, 1);
-  const std::int64_t slices =
-      std::min({cuda::ceil_div(kBlocks, std::max<std::int64_t>(tiles, 1)), grid.count / kMinChunks,
-                kMaxPartialBytes / (with_channels(problem).dw_count() * 8)});
-  return deal_slices(grid, std::max<std::int64_t>(slices, 1), kPartitions, kBlocks);
+  const std::int64_t at_a_time = kMultiprocessors * tiles.resident;
+  const std::int64_t most = std::min({grid.count, kMostWaves * at_a_time / tiles.count,
+                                      kMaxPartialBytes / (with_channels(problem).dw_count() * 8)});
+  SliceGrid best = deal_slices(grid, 1, kPartitions, kMostInterleave);
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t slices = 1; slices <= most; ++slices) {
+    const SliceGrid dealt = deal_slices(grid, slices, kPartitions, kMostInterleave);
+    const std::int64_t waves = cuda::ceil_div(dealt.count() * tiles.count, at_a_time);
+    const std::int64_t time = waves * (cuda::ceil_div(grid.count, dealt.count()) + 1);
+    if (time < shortest) best = dealt;
+    shortest = std::min(time, shortest);
+  }
+  return best;
 }
 
 DeviceRule device_rule(const WgradProblem& problem) {

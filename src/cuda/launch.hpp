@@ -47,11 +47,11 @@ void launch_tree(Runtime& runtime, DType dtype, void* partials, std::int64_t dw_
       step *= Body::kFan;
     } while (step < slices);
   };
-  if (dtype == DType::f64) {
-    run.template operator()<ReduceSlices<double>>();
-  } else {
-    run.template operator()<ReduceSlices<float>>();
-  }
+  const auto run_for = [&]<typename Acc>(Acc) {  // for few slices half as long
+    slices > 4 ? run.template operator()<ReduceSlices<Acc, 16>>()
+               : run.template operator()<ReduceSlices<Acc, 4>>();
+  };
+  dtype == DType::f64 ? run_for(double{}) : run_for(float{});
 }
 
 // Views x or dy of a block as a kernel wants it: as it is, or copied to `packed`, which moves on to
@@ -126,7 +126,6 @@ void launch_streaming(Runtime& runtime, const WgradProblem& problem, const Block
   });
 }
 
-// Describes the block's tensors as GEMMs read them.
 template <class Runtime>
 GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
                        Range images, const TileChoice& choice, void* memory) {
@@ -169,7 +168,7 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
     if (work.x.hi[a] > work.x.lo[a]) continue;
     // No tap sees x, and no map could be made of it. cuda_mma adds what is nothing, too.
     BlockParams other = work;
-    other.tiles = mma_choice(problem).tiles;
+    other.tiles = mma_choice(problem).tiles.count;
     return launch_gemm(runtime, "cuda_mma", problem, other, slices, images, memory);
   }
   const TileChoice choice = wgmma_choice(problem);

@@ -21,6 +21,7 @@ struct Device {
   std::int64_t memory_bytes = 0;
   int multiprocessors = 0;
   std::int64_t free_bytes = 0;  // when find_cuda_device() took it; 0 in CudaInfo
+  bool has_90a = true;          // kernels of that target were compiled
 };
 
 struct CudaInfo {
@@ -40,6 +41,12 @@ Feasible<Device> find_cuda_device(int number);
 // Throws if there is none.
 Device cuda_device(int number);
 
+// A slice is worth `count` blocks of threads, of which a multiprocessor has `resident` at a time.
+struct DeviceTiles {
+  std::int64_t count = 1;
+  int resident = 1;
+};
+
 struct DeviceKernel {
   std::string_view name;
   std::string_view summary;
@@ -48,8 +55,7 @@ struct DeviceKernel {
   bool (*auto_takes)(const WgradProblem&) = nullptr;
   // Returns "" if it can compute the problem there, else why not, in a sentence without full stop.
   std::string (*why_not)(const WgradProblem&, const Device&) = nullptr;
-  // Counts the thread blocks that one slice is worth.
-  std::int64_t (*tiles)(const WgradProblem&) = nullptr;
+  DeviceTiles (*tiles)(const WgradProblem&) = nullptr;
   // Returns the device memory for a rearranged copy of a block of x and dy of so many bytes, or 0.
   std::int64_t (*packed_bytes)(const WgradProblem&, std::int64_t x_bytes,
                                std::int64_t dy_bytes) = nullptr;
@@ -68,9 +74,9 @@ const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Devi
                                          std::string_view name = "auto");
 
 // Returns the slices of a device's sums. They are more than the processor's, again by the shape
-// alone. A slice is worth `tiles` thread blocks.
+// alone.
 SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
-                            const DeviceKernel& kernel, std::int64_t tiles);
+                            const DeviceKernel& kernel, const DeviceTiles& tiles);
 
 // Decides whether --backend auto takes a CUDA device, if there is one: by the problem alone, so
 // that neither threads nor limits change the choice. The rule is a sentence for --dry-run.

@@ -174,9 +174,10 @@ std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64
   const Feasible<const DeviceKernel*> found =
       find_device_kernel(plan.problem, options.device, options.algorithm);
   if (!found) return found.why_not();
-  CudaPlan cuda{*found, options.device, (*found)->tiles(with_channels(plan.problem)), {}};
+  const DeviceTiles tiles = (*found)->tiles(with_channels(plan.problem));
+  CudaPlan cuda{*found, options.device, tiles.count, {}};
   Schedule& schedule = plan.schedule;
-  schedule.slices = device_slice_grid(plan.problem, schedule.chunks, *cuda.kernel, cuda.tiles);
+  schedule.slices = device_slice_grid(plan.problem, schedule.chunks, *cuda.kernel, tiles);
   set_part(schedule, options.batch);
   DeviceMemory& need = cuda.memory;
   if (schedule.chunks.count > 0) {

@@ -382,7 +382,7 @@ TEST_CASE("slices for a device have chunks each, and fill it") {
     const ChunkGrid grid = chunk_grid(problem);
     CAPTURE(spec.name);
     for_each_kernel(problem, [&](const DeviceKernel& kernel) {
-      const std::int64_t tiles = kernel.tiles(problem);
+      const DeviceTiles tiles = kernel.tiles(with_channels(problem));
       const SliceGrid slices = device_slice_grid(problem, grid, kernel, tiles);
       const std::int64_t count = slices.count();
       // Nobody sets the sums of a slice without chunks to zero.
@@ -391,17 +391,19 @@ TEST_CASE("slices for a device have chunks each, and fill it") {
         CHECK(run.begin < run.end);
       }
       if (count == 1) return;
-      CHECK(2 * count <= grid.count);
       CHECK(count * problem.dw_count() * 8 <= std::int64_t{128} << 20);
-      CHECK((count - 1) * tiles <= 1024);
+      CHECK(count * tiles.count <= 4 * 132 * tiles.resident);
     });
   }
-  // 36 tiles would take 29 slices, and two chunks each make it 16.
+  // Of 36 tiles three slices run at a time, and more would wait for them; of 200 none does. Of 9,
+  // four at a time on a multiprocessor, memory has room for 28, and for two chunks each 16 suffice.
   const WgradProblem problem = make(problems.at(problems.size() - 3), DType::f16, true);
   const ChunkGrid grid = chunk_grid(problem);
   CHECK(grid.count == 32);
-  CHECK(device_slice_grid(problem, grid, device_kernels()[0], 36).count() == 16);
-  CHECK(device_slice_grid(problem, grid, device_kernels()[0], 200).count() <= 6);
+  const DeviceKernel& kernel = device_kernels()[0];
+  CHECK(device_slice_grid(problem, grid, kernel, {36, 1}).count() == 3);
+  CHECK(device_slice_grid(problem, grid, kernel, {200, 1}).count() == 1);
+  CHECK(device_slice_grid(problem, grid, kernel, {9, 4}).count() == 16);
 }
 
 TEST_CASE("a replay is many runs on copies of the block, within the memory") {
@@ -441,13 +443,23 @@ TEST_CASE("choices for a device follow from the problem") {
   };
   const ProblemSpec dense = {"dense", "conv2d", 16, 256, 256, 1, {{56, 3}, {56, 3}}};
   const ProblemSpec depthwise = {"depthwise", "depthwise", 16, 256, 256, 256, {{56, 3}, {56, 3}}};
-  CHECK(name(dense, DType::f16) == "cuda_mma");
-  CHECK(name(dense, DType::bf16) == "cuda_mma");
+  const ProblemSpec narrow = {"narrow", "conv2d", 16, 64, 64, 1, {{56, 3}, {56, 3}}};
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    CHECK(name(dense, dtype) == "cuda_wgmma");
+    CHECK(name(narrow, dtype) == "cuda_mma");
+  }
   CHECK(name(dense, DType::f32) == "cuda_simt_gemm");
   CHECK(name(dense, DType::f64) == "cuda_mma_f64");
   for (const DType dtype : kDTypes) CHECK(name(depthwise, dtype) == "cuda_streaming");
   const ProblemSpec stem = {"stem", "conv2d", 16, 3, 64, 1, {{56, 7, 2}, {56, 7, 2}}};
-  for (const DType dtype : kDTypes) CHECK(name(stem, dtype) == "cuda_streaming");
+  CHECK(name(stem, DType::bf16) == "cuda_mma");
+  CHECK(name(stem, DType::f32) == "cuda_simt_gemm");
+  const ProblemSpec colours = {"colours", "conv2d", 16, 3, 64, 1, {{56, 3}, {56, 3}}};
+  CHECK(name(colours, DType::bf16) == "cuda_mma");
+  CHECK(name(colours, DType::f32) == "cuda_streaming");
+  Device other = emulated_device();
+  other.has_90a = false;
+  CHECK(choose_device_kernel(make(dense, DType::f16, true), other).name == "cuda_mma");
   Device old = emulated_device();
   old.major = 7;
   old.minor = 5;

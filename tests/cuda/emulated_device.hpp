@@ -176,8 +176,8 @@ class EmulatedBlock {
     return result;
   }
 
-  template <int kBytes = 16>
   void copy_async(void* to, const void* from, bool there) {
+    constexpr int kBytes = 16;
     alignas(16) static constexpr char kZeros[16] = {};
     const void* const source = there ? from : kZeros;
     for (const void* place : {source, static_cast<const void*>(to)}) {

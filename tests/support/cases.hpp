@@ -49,7 +49,7 @@ void for_each_kernel_here(const WgradProblem& problem, Check&& check) {
 // By what the emulation multiplies, most of it nothing where groups are smaller than tiles: other
 // problems would take minutes.
 inline bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
-  const std::int64_t slabs = (term_count(problem) + 31) / 32 * kernel.tiles(problem);
+  const std::int64_t slabs = (term_count(problem) + 31) / 32 * kernel.tiles(problem).count;
   if (kernel.name == "cuda_streaming") return true;
   return slabs < (kernel.name == "cuda_simt_gemm" ? 800 : kernel.name == "cuda_wgmma" ? 40 : 150);
 }

@@ -34,28 +34,18 @@ struct DeviceBlock {
   // Is one that also collects whether any thread says so.
   CONVGRAD_HD static bool any(bool here) { return __syncthreads_or(here ? 1 : 0) != 0; }
 
-  // Copies 16, 8 or 4 bytes from global to shared memory on their own, or zeros if there is no
-  // source: a source of 0 bytes leaves zeros (PTX ISA, "cp.async", src-size). They have arrived
-  // when the thread has waited for their group, and for others after a barrier. They pass no
-  // registers and, by .cg, which is for 16 bytes, no L1 cache, which has nothing to keep: a block
-  // reads each element once. Below compute capability 8.0 they arrive at once.
-  template <int kBytes = 16>
+  // Copies 16 bytes from global to shared memory on their own, or zeros if there is no source: a
+  // source of 0 bytes leaves zeros (PTX ISA, "cp.async", src-size). They have arrived when the
+  // thread has waited for their group, and for others after a barrier. They pass no registers and,
+  // by .cg, no L1 cache, which has nothing to keep: a block reads each element once. Below compute
+  // capability 8.0 they arrive at once.
   CONVGRAD_HD static void copy_async(void* to, const void* from, bool there) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    const unsigned at = shared_address(to), bytes = there ? kBytes : 0;
-    if constexpr (kBytes == 16) {
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes)
-                   : "memory");
-    } else {
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from),
-                   "n"(kBytes), "r"(bytes)
-                   : "memory");
-    }
+    const unsigned at = shared_address(to), bytes = there ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes)
+                 : "memory");
 #else
-    struct alignas(kBytes) Bytes {
-      std::uint32_t word[kBytes / 4];
-    };
-    *static_cast<Bytes*>(to) = there ? *static_cast<const Bytes*>(from) : Bytes{};
+    *static_cast<uint4*>(to) = there ? *static_cast<const uint4*>(from) : uint4{};
 #endif
   }
   CONVGRAD_HD static void commit_copies() {

@@ -6,11 +6,9 @@
 // nothing comes of them whatever dy is. Channels are contiguous and start at multiples of 16 bytes
 // (pack.hpp sees to it). After a chunk its sums are added to Sum<> pairs.
 //
-// Registers limit a warp's tile: a sum takes one for the chunk and two for the slice's pair. Pairs
-// in device memory instead would leave room for 64 x 64 sums a warp; but to read and write them
-// after each chunk, 16 bytes a sum, is as much again as a tile of 128 x 128 reads of x and dy for
-// 512 pixels of 16 bits. Shared memory limits stages: the wide tile's four are 64 KiB, and its
-// table 8 KiB, of the 99 that devices of compute capability 8.6 give a block.
+// Registers limit a warp's tile: a sum takes one for the chunk and two for the slice's pair. Shared
+// memory limits stages: the wide tile's four are 64 KiB, and its table 8 KiB, of the 99 that
+// devices of compute capability 8.6 give a block.
 #pragma once
 
 #include "cuda/kernels/gemm_tile.hpp"
@@ -36,19 +34,16 @@ struct SingleOperand {
     fragment.value[e] = convert<Acc>(value);
   }
 };
-// Every dtype without tensor cores. A lane's 8 x 4 sums (4 x 4 of
-// float64, which take two registers each) are four rows on end by four columns, so that it reads 16
-// bytes of float32 at a time, and lanes of one row or column the same, which shared memory
-// broadcasts.
+// Every dtype without tensor cores. A lane's 8 x 4 sums (4 x 4 of float64) are four rows on end by
+// four columns, so that it reads 16 bytes of float32 at a time, and lanes of one row or column the
+// same, which shared memory broadcasts.
 template <typename Scalar, int kWarpM>
 struct FmaOperand : SingleOperand<Scalar> {
   using Op = Fma<typename AccumulatorOf<Scalar>::type>;
   static constexpr int kM = kWarpM, kN = 16, kPad = 0;
 };
-// float16 and bfloat16 by ldmatrix, which a swizzle serves. For 16 pixels a warp
-// reads kM + kN channels of shared memory, 32 bytes each, and multiplies for kM * kN / 64 cycles of
-// a multiprocessor that reads 128 bytes in each: 64 x 32 takes 24 cycles of reading for 32 of
-// multiplying, 32 x 32 would take 16 for 16. The 64 sums and their pairs are 192 registers of 255.
+// float16 and bfloat16 by ldmatrix, which a swizzle serves. The 64 sums and their pairs are 192
+// registers of 255.
 template <typename Scalar>
 struct Mma16Operand {
   using Element = Scalar;
@@ -93,6 +88,10 @@ struct Gemm {
   static constexpr int kM = Operand::kM, kN = Operand::kN, kDepth = Operand::kDepth;
   static constexpr int kRows = kWarpRows * kM, kColumns = kWarpColumns * kN;
   static constexpr int kThreads = kWarpRows * kWarpColumns * kWarp;
+  // A multiprocessor has 64 KiB registers: 128 for each of 512 threads, where sums leave enough.
+  static constexpr int kSumBytes = kM * kN / kWarp * static_cast<int>(sizeof(Acc) + 8);
+  static constexpr int kResident = (kSumBytes > 384 ? 256 : 512) / kThreads;
+  static constexpr int kLeastBlocks = kResident;
   static constexpr int kTilesM = kM / Op::kM, kTilesN = kN / Op::kN;
   static constexpr int kElementBytes = sizeof(Element), kVector = 16 / kElementBytes;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800

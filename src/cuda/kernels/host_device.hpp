@@ -79,9 +79,8 @@ CONVGRAD_HD bool is_finite(double value) {
   return (bits & 0x7ff0000000000000u) != 0x7ff0000000000000u;
 }
 
-// Returns the same number, which the compiler takes for another. What is computed from it is
-// computed where it is needed: a kernel's addresses of sums, needed before and after its loops,
-// would otherwise be kept in registers all the way, and others spilled for them.
+// Returns the same number, which the compiler takes for another: a kernel's addresses of sums,
+// needed before and after its loops, would otherwise be kept in registers all the way.
 CONVGRAD_HD int opaque(int value) {
 #if defined(__CUDACC__)
   asm volatile("" : "+r"(value));
@@ -103,8 +102,7 @@ CONVGRAD_HD void one_by_one() {
 #endif
 }
 
-// Takes an element of device memory by an address that was kept in shared memory, which does not
-// say what kind of memory it is of: the compiler would ask that of each address.
+// Takes an element of device memory: the compiler would ask that of each address.
 template <typename Scalar>
 CONVGRAD_HD const Scalar* in_global(const unsigned char* address) {
 #if defined(__CUDACC__)

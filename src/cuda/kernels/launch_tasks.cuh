@@ -8,10 +8,9 @@ namespace convgrad::cuda {
 
 // __grid_constant__: parameters are read from constant memory, and not copied for each thread where
 // a reference to them is passed on; descriptors of bulk copies must be there (CUDA C++ Programming
-// Guide, "Tensor Memory Access"). The bound on threads lets the compiler use all registers that a
-// block of that size can have. 1024: bulk.hpp. A multiprocessor must have registers for so many
-// blocks, if the Body says so: the compiler's own choice, which 0 leaves to it, spills some to
-// reach more blocks than shared memory lets in.
+// Guide, "Tensor Memory Access"). A multiprocessor must have registers for so many blocks, if the
+// Body says so: the compiler's own choice, which 0 leaves to it, spills some to reach more blocks
+// than shared memory lets in. 1024: bulk.hpp.
 template <class Body>
 constexpr auto least_blocks(int) -> decltype(int{Body::kLeastBlocks}) {
   return Body::kLeastBlocks;

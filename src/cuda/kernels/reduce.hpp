@@ -14,9 +14,9 @@ namespace convgrad::cuda {
 // that of src/engine/partial_tree.hpp: neighbours are added, then neighbours of those, the odd one
 // is kept. It does not depend on kFan, a power of two, whose levels take one reading of the slots.
 // It works in place, since each thread reads and writes only its own element.
-template <typename Acc>
+template <typename Acc, int kSlots>
 struct ReduceSlices {
-  static constexpr int kThreads = 256, kFan = 16;
+  static constexpr int kThreads = 256, kFan = kSlots;
 
   struct Params {
     void* partials;  // [slot][element], 8 bytes each

@@ -19,11 +19,11 @@
 
 namespace convgrad::cuda {
 
-inline constexpr int kStreamLanes = kWarp, kStreamWarps = 4;
+inline constexpr int kStreamLanes = kWarp, kStreamWarps = 8;
 // A warp multiplies so many neighbouring pixels of a row at a time, and kRows rows: for 3 x 3 taps
 // 6 rows of 10 values of x serve 4 x 8 pixels. Longer runs leave more pixels over at the ends of
-// rows.
-inline constexpr int kStreamRun = 8;
+// rows. It goes down at most so many rows: each warp waits for its loads, so there must be many.
+inline constexpr int kStreamRun = 8, kStreamDown = 8;
 
 struct StreamParams {
   BlockParams work;
@@ -56,7 +56,7 @@ struct Streaming {
   static constexpr int kSums = kR * kS * kC;
   static constexpr std::int64_t kItem = sizeof(Scalar);
   // Registers must suffice for so many blocks of a multiprocessor.
-  static constexpr int kLeastBlocks = kSums * sizeof(Acc) <= 36 ? 4 : 2;
+  static constexpr int kLeastBlocks = kSums * sizeof(Acc) <= 36 ? 2 : 1;
   static constexpr int kRounds = (kSums + kStreamWarps - 1) / kStreamWarps;
   using Sums = TileSums<Acc, kC * kR, kS, kRounds>;
 
@@ -101,10 +101,6 @@ struct Streaming {
     std::uint32_t x_step, dy_step;
     int row, column, rows, columns;
   };
-  CONVGRAD_HD static void read_dy(const Run& run, int row, Acc (&to)[kStreamRun][1]) {
-    const int columns = row < run.rows ? least(run.columns, kStreamRun) : 0;
-    read_row(run.dy + row * run.dy_line, run.dy_step, (1u << columns) - 1, to);
-  }
 
   // Adds without strides and dilations: neighbouring pixels see the same values through
   // neighbouring taps.
@@ -116,53 +112,76 @@ struct Streaming {
     for (int top = 0; top < run.rows; top += kRows) {
       Acc dy[kRows][kStreamRun][1];
       CONVGRAD_UNROLL
-      for (int down = 0; down < kRows; ++down) read_dy(run, top + down, dy[down]);
+      for (int down = 0; down < kRows; ++down) {
+        const int there = top + down < run.rows ? least(run.columns, kStreamRun) : 0;
+        read_row(run.dy + (top + down) * run.dy_line, run.dy_step, (1u << there) - 1, dy[down]);
+      }
+      // Two rows at a time, whose loads are under way together; for more there are no registers.
+      static_assert((kR + kRows) % 2 == 1);
       CONVGRAD_UNROLL
-      for (int i = 0; i < kR + kRows - 1; ++i) {
+      for (int i = 0; i < kR + kRows - 1; i += 2) {
         const int row = run.row + top + i;
-        if (row < view.lo[1] || row >= view.hi[1]) continue;
-        Acc x[kSeen][kC];
-        read_row(run.x + (top + i) * run.x_line, run.x_step, columns, x);
+        if (row + 1 < view.lo[1] || row >= view.hi[1]) continue;
+        Acc x[2][kSeen][kC];
         CONVGRAD_UNROLL
-        for (int down = 0; down < kRows; ++down) {
-          const int r = i - down;
-          if (r < 0 || r >= kR) continue;
-          CONVGRAD_UNROLL
-          for (int s = 0; s < kS; ++s) {
-            CONVGRAD_UNROLL
-            for (int j = 0; j < kStreamRun; ++j) {
-              CONVGRAD_UNROLL
-              for (int c = 0; c < kC; ++c) {
-                sums.chunk[c * kR + r][s] += x[j + s][c] * dy[down][j][0];
-              }
-            }
-          }
+        for (int j = 0; j < 2; ++j) {
+          const bool inside = row + j >= view.lo[1] && row + j < view.hi[1];
+          read_row(run.x + (top + i + j) * run.x_line, run.x_step, inside ? columns : 0, x[j]);
+        }
+        CONVGRAD_UNROLL
+        for (int at = 0; at < 2 * kRows; ++at) {
+          const int j = at / kRows, down = at % kRows, r = i + j - down;
+          if (r >= 0 && r < kR) add_row(x[j], dy[down], sums, r);
         }
       }
     }
   }
+  CONVGRAD_HD static void add_row(const Acc (&x)[kSeen][kC], const Acc (&dy)[kStreamRun][1],
+                                  Sums& sums, int r) {
+    CONVGRAD_UNROLL
+    for (int s = 0; s < kS; ++s) {
+      CONVGRAD_UNROLL
+      for (int j = 0; j < kStreamRun; ++j) {
+        CONVGRAD_UNROLL
+        for (int c = 0; c < kC; ++c) sums.chunk[c * kR + r][s] += x[j + s][c] * dy[j][0];
+      }
+    }
+  }
 
-  // Adds for any strides and dilations, pixel by pixel.
+  // Adds for any strides and dilations, kRows pixels at a time, whose loads are under way together.
   CONVGRAD_HD static void add_any(const BlockParams& w, const Run& run, Sums& sums) {
     const Axis &h = w.shape.axis[1], &q = w.shape.axis[2];
     const int columns = least(run.columns, kStreamRun);
+    const std::int64_t step = run.x_step;
+    const int groups = ceil_div(columns, kRows);
     CONVGRAD_NO_UNROLL
-    for (int i = 0; i < run.rows * columns; ++i) {
-      const int down = i / columns, right = i % columns;
-      Acc dy[1];
-      read(run.dy + down * run.dy_line + static_cast<std::int64_t>(run.dy_step) * right, true, dy);
+    for (int i = 0; i < run.rows * groups; ++i) {
+      const int down = i / groups, right = i % groups * kRows;
+      Acc dy[kRows][1];
+      read_row(run.dy + down * run.dy_line + std::int64_t{run.dy_step} * right, run.dy_step,
+               (1u << least(columns - right, kRows)) - 1, dy);
       CONVGRAD_UNROLL
       for (int r = 0; r < kR; ++r) {
         const int row = down * h.stride + r * h.dilation;
         if (run.row + row < w.x.lo[1] || run.row + row >= w.x.hi[1]) continue;
+        Acc x[kRows][kS][kC];
         CONVGRAD_UNROLL
-        for (int s = 0; s < kS; ++s) {
-          const int column = right * q.stride + s * q.dilation;
-          const bool there = run.column + column >= w.x.lo[2] && run.column + column < w.x.hi[2];
-          Acc x[kC];
-          read(run.x + row * run.x_line + static_cast<std::int64_t>(run.x_step) * column, there, x);
+        for (int j = 0; j < kRows; ++j) {
           CONVGRAD_UNROLL
-          for (int c = 0; c < kC; ++c) sums.chunk[c * kR + r][s] += x[c] * dy[0];
+          for (int s = 0; s < kS; ++s) {
+            const int column = (right + j) * q.stride + s * q.dilation;
+            const bool there = right + j < columns && run.column + column >= w.x.lo[2] &&
+                               run.column + column < w.x.hi[2];
+            read(run.x + row * run.x_line + step * column, there, x[j][s]);
+          }
+        }
+        CONVGRAD_UNROLL
+        for (int j = 0; j < kRows; ++j) {
+          CONVGRAD_UNROLL
+          for (int s = 0; s < kS; ++s) {
+            CONVGRAD_UNROLL
+            for (int c = 0; c < kC; ++c) sums.chunk[c * kR + r][s] += x[j][s][c] * dy[j][0];
+          }
         }
       }
     }
@@ -178,17 +197,19 @@ struct Streaming {
     const bool dense = axis[1].stride == 1 && axis[1].dilation == 1 && axis[2].stride == 1 &&
                        axis[2].dilation == 1;
     const int in_row = ceil_div(box.size[3], kStreamRun);
-    const int runs = box.size[0] * box.size[1] * in_row;
+    const int in_plane = in_row * ceil_div(box.size[2], kStreamDown);
+    const int runs = box.size[0] * box.size[1] * in_plane;
     for (int i = thread / kStreamLanes; i < runs; i += kStreamWarps) {
-      const int q = i % in_row * kStreamRun, plane = i / in_row;
-      const int out[3] = {box.begin[0] + plane % box.size[1], box.begin[1], box.begin[2] + q};
+      const int q = i % in_row * kStreamRun, top = i % in_plane / in_row * kStreamDown;
+      const int plane = i / in_plane;
+      const int out[3] = {box.begin[0] + plane % box.size[1], box.begin[1] + top, box.begin[2] + q};
       const std::int64_t n = box.n + plane / box.size[1];
       const int d = axis[0].first_input(out[0]) + tile.t * axis[0].dilation;
       if (d < w.x.lo[0] || d >= w.x.hi[0]) continue;
       Run run;
       run.row = axis[1].first_input(out[1]) + tile.r * axis[1].dilation;
       run.column = axis[2].first_input(out[2]) + tile.s * axis[2].dilation;
-      run.rows = box.size[2];
+      run.rows = least(box.size[2] - top, kStreamDown);
       run.columns = box.size[3] - q;
       const std::int64_t x = w.x.pixel(n, d, run.row, run.column) + w.x.channel(group, tile.c),
                          dy = w.dy.pixel(n, out[0], out[1], out[2]) + k;

@@ -96,11 +96,25 @@ struct TileSums {
       if (from != nullptr) total[i] = *from;
     }
   }
+  // A fragment's elements 2i and 2i + 1 are neighbours in a row, and are stored at once where its
+  // length lets them: one by one all take a third of a small tile's time.
   template <class Address>
   CONVGRAD_HD void store(Address&& address) const {
+    struct alignas(16) Two {
+      Sum<Acc> sum[2];
+    };
+    constexpr int kStep = kTotals == kFragments * kElements ? 2 : 1;
     CONVGRAD_UNROLL
-    for (int i = 0; i < kTotals; ++i) {
-      Sum<Acc>* to = address(i);
+    for (int i = 0; i < kTotals; i += kStep) {
+      Sum<Acc>* const to = address(i);
+      if constexpr (kStep == 2) {
+        Sum<Acc>* const next = address(i + 1);
+        if (next != nullptr && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+          *reinterpret_cast<Two*>(to) = {total[i], total[i + 1]};
+          continue;
+        }
+        if (next != nullptr) *next = total[i + 1];
+      }
       if (to != nullptr) *to = total[i];
     }
   }

@@ -12,10 +12,9 @@
 // pairs of the slice, 192 of 240. Shared memory limits the stages: six slabs of x and dy are 192
 // KiB of the 227 that a block can have, so that one block is on a multiprocessor at a time.
 //
-// One thread does nothing but copy: it computes coordinates, waits until both warpgroups have left
-// a stage behind and fills it again, as many slabs ahead as there are stages. The warpgroups wait
-// for what has arrived and multiply; a slab's products are under way while the next one's begin.
-// No barrier of all threads keeps the warpgroups in step.
+// One thread does nothing but copy, as many slabs ahead as there are stages. The warpgroups wait
+// for what has arrived, and a slab's products are under way while the next one's begin. No barrier
+// of all threads keeps them in step.
 #pragma once
 
 #include "cuda/kernels/gemm_tile.hpp"
@@ -57,6 +56,7 @@ struct WgmmaGemm {
   static constexpr int kGroups = kWgmmaRows / Op::kM, kConsumers = kGroups * kWarpgroup;
   static constexpr int kThreads = kConsumers + kWarpgroup;
   static constexpr int kStages = 6;  // 32 KiB each
+  static constexpr int kResident = 1;
   static constexpr int kPanelsX = kWgmmaRows / kPanel, kPanelsDy = kWgmmaColumns / kPanel;
   static constexpr int kPanelBytes = kSlabPixels * kRowBytes;
   static_assert(Op::kM == kPanel && Op::kN == kWgmmaColumns);
