@@ -209,7 +209,8 @@ const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Devi
 }
 
 SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
-                            const DeviceKernel& kernel, const DeviceTiles& tiles) {
+                            const DeviceKernel& kernel, const DeviceTiles& tiles,
+                            std::int64_t least_chunks) {
   // A thread block takes the time of its chunks, and of about one more to begin and to write its
   // sums. Of all numbers of slices, the one is taken with which the last block of a device of 132
   // multiprocessors ends first, and the smallest of these. Partials take no more memory than the
@@ -221,8 +222,9 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
   constexpr std::int64_t kPartitions = 8;
   if (kernel.one_slice) return deal_slices(grid, 1, 1, 1);
   const std::int64_t at_a_time = kMultiprocessors * tiles.resident;
-  const std::int64_t most = std::min({grid.count, kMostWaves * at_a_time / tiles.count,
-                                      kMaxPartialBytes / (with_channels(problem).dw_count() * 8)});
+  const std::int64_t most =
+      std::min({grid.count / least_chunks, kMostWaves * at_a_time / tiles.count,
+                kMaxPartialBytes / (with_channels(problem).dw_count() * 8)});
   SliceGrid best = deal_slices(grid, 1, kPartitions, kMostInterleave);
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   for (std::int64_t slices = 1; slices <= most; ++slices) {

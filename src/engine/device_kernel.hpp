@@ -73,10 +73,11 @@ Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, co
 const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Device& device,
                                          std::string_view name = "auto");
 
-// Returns the slices of a device's sums. They are more than the processor's, again by the shape
-// alone.
+// Returns the slices of a device's sums, of at least so many chunks each. They are more than the
+// processor's, again by the shape alone.
 SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
-                            const DeviceKernel& kernel, const DeviceTiles& tiles);
+                            const DeviceKernel& kernel, const DeviceTiles& tiles,
+                            std::int64_t least_chunks = 1);
 
 // Decides whether --backend auto takes a CUDA device, if there is one: by the problem alone, so
 // that neither threads nor limits change the choice. The rule is a sentence for --dry-run.

@@ -24,6 +24,7 @@ struct PlanOptions {
   int threads = 0;                      // 0: all that the machine lets this process run on
   std::int64_t memory_limit_bytes = 0;  // 0: what the machine has
   std::int64_t block_bytes = 0;         // of x and dy in memory at a time; 0: chosen
+  std::int64_t least_chunks = 1;        // of a slice on a device; tests want several
   // Sums by the definition take this, beside the gradient or instead of it: reference_bytes(), the
   // bytes of a sample, ... The default is reference_bytes() for Backend::reference, and else 0.
   std::optional<std::int64_t> check_bytes;
