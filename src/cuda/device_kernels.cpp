@@ -212,13 +212,12 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
                             const DeviceKernel& kernel, const DeviceTiles& tiles,
                             std::int64_t least_chunks) {
   // A thread block takes the time of its chunks, and of about one more to begin and to write its
-  // sums. Of all numbers of slices, the one is taken with which the last block of a device of 132
-  // multiprocessors ends first, and the smallest of these. Partials take no more memory than the
-  // processor's.
+  // sums. There are as many slices as let the last block on 132 multiprocessors end first, or fewer
+  // that do. Partials take no more memory than the processor's.
   constexpr std::int64_t kMultiprocessors = 132, kMostWaves = 4, kMostInterleave = 1024;
   constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
-  // Partitions are few, as chunks are dealt to slices within each: a block within one of them still
-  // has chunks of an eighth of all slices.
+  // Chunks are dealt within partitions: a block in one of them has those of an eighth of all
+  // slices.
   constexpr std::int64_t kPartitions = 8;
   if (kernel.one_slice) return deal_slices(grid, 1, 1, 1);
   const std::int64_t at_a_time = kMultiprocessors * tiles.resident;
