@@ -113,11 +113,11 @@ class CpuSum final : public BlockSum {
     if (all != nullptr && rounds) round_tile(tiles_[tile], all);
   }
 
-  // Sums of one chunk are the result where they need no rounding.
+  // Sums of one chunk are the result, but for rounding that the kernel can do.
   bool may_store_result() const {
-    const WgradProblem& problem = plan_.problem;
-    return cpu_.kernel->stores && plan_.schedule.chunks.count == 1 &&
-           problem.out_dtype == accumulator_dtype(problem.dtype);
+    const DType sums = accumulator_dtype(plan_.problem.dtype), result = plan_.problem.out_dtype;
+    return cpu_.kernel->stores_result && plan_.schedule.chunks.count == 1 &&
+           (result == sums || (result == DType::bf16 && sums == DType::f32));
   }
 
   void round_tile(const Tile& tile, const double* sums) const {

@@ -94,8 +94,8 @@ struct TileSums {
   double* partial = nullptr;  // dw in [tap][c][k] order, whole; only the tile is touched
   // Nothing has been added to the tile yet: it holds zeros, or anything if the kernel `stores`.
   bool fresh = false;
-  // Is not null where a fresh tile's sums are of one chunk, the gradient's only one, and need no
-  // rounding: they may be stored here, in their own type, instead of in partial.
+  // Is not null where a fresh tile's sums are of one chunk, the gradient's only one: they may be
+  // stored here, in out_dtype, their own type or bfloat16, instead of in partial.
   void* result = nullptr;
   bool are_in_result = false;  // set by the kernel
 };
@@ -117,6 +117,7 @@ struct Kernel {
   std::int64_t (*chunk_pixels)(const WgradProblem&) = nullptr;
   // The first sums of a fresh tile take the place of what is there: no pass over it to clear it.
   bool stores = false;
+  bool stores_result = false;  // in TileSums::result
 
   ChunkGrid chunks(const WgradProblem& problem) const {
     return chunk_grid(problem, chunk_pixels ? chunk_pixels(problem) : kMaxChunkPixels);

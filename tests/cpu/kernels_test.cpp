@@ -69,7 +69,7 @@ std::vector<double> added_to(double before, bool fresh, const Kernel& kernel,
   const Buffer workspace(std::max<std::int64_t>(kernel.workspace_bytes(problem), 1));
   std::vector<double> partial(static_cast<std::size_t>(problem.dw_count()), before);
   const ChunkGrid& grid = plan.schedule.chunks;
-  const DType type = accumulator_dtype(problem.dtype);
+  const DType type = problem.out_dtype;
   for (const Tile& tile : tiles_of(problem, kernel.tile_steps(problem))) {
     TileSums sums = {partial.data(), fresh};
     std::vector<std::byte> result(static_cast<std::size_t>(problem.dw_count() * dtype_bytes(type)));
@@ -139,11 +139,19 @@ TEST_CASE("first sums are stored over anything, with the bits of those added to 
         const auto got = added_to(kAnything, true, *kernel, problem, x.data(), any_dy.data());
         CHECK(std::memcmp(got.data(), want.data(), want.size() * 8) == 0);
         ++ran;
-        // AMX has no use for the result, and no other kernel for one of several chunks.
-        if (kernel->chunk_pixels != nullptr || kernel->chunks(problem).count > 1) continue;
-        const auto direct =
-            added_to(kAnything, true, *kernel, problem, x.data(), any_dy.data(), &tiles_in_result);
-        CHECK(std::memcmp(direct.data(), want.data(), want.size() * 8) == 0);
+        if (!kernel->stores_result || kernel->chunks(problem).count > 1) continue;
+        for (const DType type : {accumulator_dtype(problem.dtype), DType::bf16}) {
+          if (type == DType::bf16 && problem.dtype == DType::f64) continue;
+          WgradProblem to = problem;
+          to.out_dtype = type;
+          auto direct =
+              added_to(kAnything, true, *kernel, to, x.data(), any_dy.data(), &tiles_in_result);
+          auto rounded_sums = want;
+          for (auto* values : {&direct, &rounded_sums}) {
+            for (double& value : *values) value = rounded(type, value);
+          }
+          CHECK(std::memcmp(direct.data(), rounded_sums.data(), want.size() * 8) == 0);
+        }
       }
     }
   };

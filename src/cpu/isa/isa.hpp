@@ -43,7 +43,8 @@ struct BFloat16Pair {
 enum class Cells {
   added_to,  // float64 cells
   stored,    // to float64 cells
-  results    // to cells of their own type
+  results,   // to cells of their own type
+  bfloat16s  // float sums to such cells, rounded
 };
 
 // A register tile of outer_product reads this; distances are in elements. The last `trim` pixels of

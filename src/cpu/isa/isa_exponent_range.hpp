@@ -49,12 +49,25 @@ void exponent_range(const void* values, long count, long pieces, long stride, un
     for (; i + all.kLanes <= count; i += all.kLanes) {
       all.add(load<decltype(all.most)>(bits + i));
     }
-    // The rest fills no vector; where channels are few it is all of a piece.
-    if (i < count) {
-      decltype(all.most) rest = {};
-      for (long j = 0; i + j < count; ++j) rest[j] = bits[i + j];
-      all.add(rest);
+    // The rest fills no vector; where channels are few it is all of a piece. Values count twice
+    // without harm. Through memory each piece would wait for what was just stored.
+    constexpr long kInLane = 4 / sizeof(Bits);  // of 32 bits
+    using V = decltype(all.most);
+    if (i == count) continue;
+    if (count >= all.kLanes) {
+      all.add(load<V>(bits + count - all.kLanes));
+      continue;
     }
+    if constexpr (Set::kHasMasks) {
+      if (count >= kInLane) {
+        all.add((V)Set::first(reinterpret_cast<const float*>(bits), count / kInLane));
+        all.add((V)Set::first(reinterpret_cast<const float*>(bits + count - kInLane), 1));
+        continue;
+      }
+    }
+    V rest = {};
+    for (long j = 0; j < count; ++j) rest[j] = bits[j];
+    all.add(rest);
   }
   all.template extend<FractionBits>(least, most);
 }

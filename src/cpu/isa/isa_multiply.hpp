@@ -34,8 +34,19 @@ static inline Sum multiply_add(Sum sum, V x, V dy) {
   }
 }
 
-// The sums of `columns` columns go through memory, where a row of them is converted to double in
-// vectors. They begin at 0 and so are never -0.
+static inline std::uint16_t rounded_to_bfloat16(float value) {
+  const std::uint32_t bits = load<std::uint32_t>(&value), sign = bits >> 16 & 0x8000u;
+  const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  return static_cast<std::uint16_t>(bits << 1 > 0xff000000u ? sign | 0x7fc0u : rounded);  // NaN
+}
+
+template <typename Acc>
+static inline long cell_bytes(Cells what) {
+  return what == Cells::bfloat16s ? 2 : what == Cells::results ? sizeof(Acc) : sizeof(double);
+}
+
+// The sums of `columns` columns go through memory, where a row of them is converted in vectors.
+// They begin at 0 and so are never -0.
 template <typename Set, int M, int NV, typename Acc>
 [[gnu::always_inline]] static inline void add_sums(
     const typename VectorOf<Set, Acc>::Type (&sum)[M][NV], int columns, void* cells, long cells_row,
@@ -46,6 +57,13 @@ template <typename Set, int M, int NV, typename Acc>
   for (int i = 0; i < M; ++i) {
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) store(row + v * kLanes, sum[i][v]);
+    if constexpr (sizeof(Acc) == sizeof(float)) {
+      if (what == Cells::bfloat16s) {
+        std::uint16_t* const out = static_cast<std::uint16_t*>(cells) + i * cells_row;
+        for (int j = 0; j < columns; ++j) out[j] = rounded_to_bfloat16(row[j]);
+        continue;
+      }
+    }
     if (what == Cells::results) {
       Acc* const out = static_cast<Acc*>(cells) + i * cells_row;
       for (int j = 0; j < columns; ++j) out[j] = row[j];
@@ -70,7 +88,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
   constexpr long kLanes = VectorOf<Set, Element>::kLanes;
   const long a_pixel = view.a_pixel, b_pixel = view.b_pixel;
   // The cells were last visited a chunk ago, if ever: they come while the sums are computed.
-  const long bytes = view.cells == Cells::results ? sizeof(Acc) : sizeof(double);
+  const long bytes = cell_bytes<Acc>(view.cells);
   for (int i = 0; i < M; ++i) {
     const char* const line = static_cast<const char*>(cells) + i * row * bytes;
     for (long at = 0; at < columns * bytes; at += 64) __builtin_prefetch(line + at, 1);

@@ -103,7 +103,8 @@ class OuterProductTile {
     const bool stores = first_sums_.are_of(box, starts, partial);
     if (!starts) return false;
     sums_.are_in_result = stores && sums_.result != nullptr;
-    cells_ = sums_.are_in_result ? Cells::results : stores ? Cells::stored : Cells::added_to;
+    const Cells results = pb_.out_dtype == DType::bf16 ? Cells::bfloat16s : Cells::results;
+    cells_ = sums_.are_in_result ? results : stores ? Cells::stored : Cells::added_to;
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
     const std::int64_t calls = calls_in_filter_row();
     runs_.start(next != nullptr ? panels_.x_of(*next) : Region(),
@@ -135,9 +136,9 @@ class OuterProductTile {
  private:
   using Sum = AccumulatorOf<Scalar>;
 
-  Sum* results() { return static_cast<Sum*>(sums_.result); }
   void* at(std::int64_t cell) {
-    return cells_ == Cells::results ? static_cast<void*>(results() + cell) : sums_.partial + cell;
+    if (!sums_.are_in_result) return sums_.partial + cell;
+    return static_cast<std::byte*>(sums_.result) + cell * dtype_bytes(pb_.out_dtype);
   }
 
   // Counts calls of isa_.multiply.
@@ -236,8 +237,10 @@ class OuterProductTile {
       for (std::int64_t i = 0; i < k_count; ++i) {
         const std::int64_t cell = cells + c * pb_.K + i;
         const double sum = transposed_[i * width + c];
-        if (cells_ == Cells::results) {
-          results()[cell] = static_cast<Sum>(sum);
+        if (cells_ == Cells::bfloat16s) {
+          *static_cast<BFloat16*>(at(cell)) = from_double<BFloat16>(sum);
+        } else if (cells_ == Cells::results) {
+          *static_cast<Sum*>(at(cell)) = static_cast<Sum>(sum);
         } else {
           double& total = sums_.partial[cell];
           total = (cells_ == Cells::stored ? 0.0 : total) + sum;

@@ -74,6 +74,7 @@ constexpr Kernel kernel(std::string_view name, std::string_view summary) {
           workspace_bytes,
           accumulate<set>,
           nullptr,
+          true,
           true};
 }
 
@@ -108,6 +109,7 @@ constinit const Kernel kOuterProductBf16Kernel = {
     workspace_bytes,
     accumulate_pairs,
     nullptr,
+    true,
     true};
 
 constinit const Kernel kOuterProductAvx512Kernel = kernel<kAvx512Isa, lacks_avx512>(
