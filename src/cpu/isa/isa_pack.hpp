@@ -116,6 +116,13 @@ void pack_along_pixels(const PackSource& s, long pixels, long channels, const Pa
   constexpr long kLanes = Reader<Set, Scalar, Element>::kLanes;
   for (long c = 0; c < channels; c += shape.step, panel += shape.panel_stride) {
     const long count = c + shape.step < channels ? shape.step : channels - c;
+    if (pixels == 1) {  // as beside padding: a square would be for nothing
+      for (long j = 0; j < shape.step; ++j) {
+        const auto value = j < count ? from.one((c + j) * s.channel_stride) : decltype(from.one(0)){};
+        __builtin_memcpy(panel + j, &value, sizeof value);
+      }
+      continue;
+    }
     for (long lane = 0; lane < shape.step; lane += kLanes) {
       // Panels of 6 or 14 channels are no multiple of a vector.
       // The last of several squares overlaps the one before: it must not spoil the next pixel.
@@ -128,7 +135,7 @@ void pack_along_pixels(const PackSource& s, long pixels, long channels, const Pa
         for (long l = 0; l < kLanes; ++l) {
           const long at = (c + j + l) * s.channel_stride + i * s.pixel_stride;
           square[l] = j + l >= count        ? V{}
-                      : s.pixel_stride != 1 ? gather(from, at, s.pixel_stride, left)
+                      : s.pixel_stride != 1 ? from.apart(at, s.pixel_stride, left)
                       : left < kLanes       ? from.first(at, left)
                                             : from.full(at);
         }
