@@ -69,7 +69,9 @@ void exponent_range(const void* values, long count, long pieces, long stride, un
     for (long j = 0; j < count; ++j) rest[j] = bits[j];
     all.add(rest);
   }
-  all.template extend<FractionBits>(least, most);
+  // A copy, whose lanes are taken one by one: GCC would keep the other in memory all the time.
+  const MagnitudeRange<Set, Bits> found = all;
+  found.template extend<FractionBits>(least, most);
 }
 
 }  // namespace convgrad
