@@ -118,7 +118,8 @@ void pack_along_pixels(const PackSource& s, long pixels, long channels, const Pa
     const long count = c + shape.step < channels ? shape.step : channels - c;
     if (pixels == 1) {  // as beside padding: a square would be for nothing
       for (long j = 0; j < shape.step; ++j) {
-        const auto value = j < count ? from.one((c + j) * s.channel_stride) : decltype(from.one(0)){};
+        const auto value =
+            j < count ? from.one((c + j) * s.channel_stride) : decltype(from.one(0)){};
         __builtin_memcpy(panel + j, &value, sizeof value);
       }
       continue;

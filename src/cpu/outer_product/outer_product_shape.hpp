@@ -110,15 +110,14 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
   return p;
 }
 
-// These limit a tile: dy's panels (512 x 256 floats, 512 KiB) and x's (256 KiB) share the second
+// These limit a tile: dy's panels (512 x 256 floats, 512 KiB) and x's (512 KiB) share the second
 // cache. Tiles of 128 channels of x, or of 128 or 512 of dy, were no faster
 // (docs/measurements/performance.md). In 1x1 filters each packing of dy serves one tap, so that
-// packing is most of the rest: x's panels are as large as dy's.
+// packing is most of the rest.
 inline constexpr std::int64_t kOuterProductTileK = 256;
 inline constexpr std::int64_t kOuterProductTileC = 64;
 inline constexpr std::int64_t kOuterProductTileC1 = 256;
-inline constexpr std::int64_t kMostXElements = 64 << 10;
-inline constexpr std::int64_t kMostXElements1 = 128 << 10;
+inline constexpr std::int64_t kMostXElements = 128 << 10;
 inline constexpr std::int64_t kMostTileCells = 448;  // of a register tile: 14 x 32
 
 // Tiles are equal parts: a thin remainder would fill no register tile. They have as many channels
@@ -131,8 +130,7 @@ inline OuterProductSteps outer_product_steps(const WgradProblem& problem) {
   const std::int64_t few = std::min<std::int64_t>(c, 16);
   const bool one_tap = problem.taps() == 1;
   const XPanels panels = x_panels(problem, kMostXElements, few);
-  const std::int64_t fit =
-      (one_tap ? kMostXElements1 : kMostXElements) / (panels.most_lines * panels.most_columns);
+  const std::int64_t fit = kMostXElements / (panels.most_lines * panels.most_columns);
   const std::int64_t most_c =
       std::clamp<std::int64_t>(fit, few, one_tap ? kOuterProductTileC1 : kOuterProductTileC);
   return {ceil_div(c, ceil_div(c, most_c)), ceil_div(k, ceil_div(k, kOuterProductTileK))};
