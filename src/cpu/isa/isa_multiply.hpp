@@ -34,10 +34,15 @@ static inline Sum multiply_add(Sum sum, V x, V dy) {
   }
 }
 
-static inline std::uint16_t rounded_to_bfloat16(float value) {
-  const std::uint32_t bits = load<std::uint32_t>(&value), sign = bits >> 16 & 0x8000u;
-  const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-  return static_cast<std::uint16_t>(bits << 1 > 0xff000000u ? sign | 0x7fc0u : rounded);  // NaN
+// Is no part of its callers, whose registers are for the products.
+template <typename Set>
+[[gnu::noinline]] void round_to_bfloat16(const float* sums, int count, std::uint16_t* out) {
+  for (int j = 0; j < count; ++j) {
+    const std::uint32_t bits = load<std::uint32_t>(sums + j), sign = bits >> 16 & 0x8000u;
+    const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    const bool is_nan = bits << 1 > 0xff000000u;
+    out[j] = static_cast<std::uint16_t>(is_nan ? sign | 0x7fc0u : rounded);
+  }
 }
 
 template <typename Acc>
@@ -59,8 +64,7 @@ template <typename Set, int M, int NV, typename Acc>
     for (int v = 0; v < NV; ++v) store(row + v * kLanes, sum[i][v]);
     if constexpr (sizeof(Acc) == sizeof(float)) {
       if (what == Cells::bfloat16s) {
-        std::uint16_t* const out = static_cast<std::uint16_t*>(cells) + i * cells_row;
-        for (int j = 0; j < columns; ++j) out[j] = rounded_to_bfloat16(row[j]);
+        round_to_bfloat16<Set>(row, columns, static_cast<std::uint16_t*>(cells) + i * cells_row);
         continue;
       }
     }
