@@ -73,7 +73,6 @@ CudaRuntime::CudaRuntime(int device, std::int64_t spare_bytes) : state_(std::mak
   // They do not wait for the default stream, which belongs to the caller's own code.
   check(cudaStreamCreateWithFlags(&s.copies, cudaStreamNonBlocking), "creating a stream");
   check(cudaStreamCreateWithFlags(&s.kernels, cudaStreamNonBlocking), "creating a stream");
-  // Events without times cost less to record; the timer's are created when it is started.
   for (cudaEvent_t& event : s.computed) {
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
   }
