@@ -23,6 +23,8 @@ constexpr std::int64_t kFewTasks = 8;
 // Fewer chunks than this are an even number of them, where they can be: 3, 5 or 7 chunks take two
 // threads longer than 4, 6 or 8 smaller ones.
 constexpr std::int64_t kFewChunks = 16;
+// Less is computed before a second thread has begun.
+constexpr double kLeastShared = 1.5e6;
 // Most kernels take this many channels of x, of x of a 1x1 filter, and of dy as one tile.
 constexpr std::int64_t kTaskC = 64, kTaskC1 = 256, kTaskK = 256;
 // A large gradient has so many slices even if they are shorter than that: its tiles are tasks too.
@@ -219,6 +221,14 @@ SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
   const std::int64_t interleave = std::clamp<std::int64_t>(wanted_interleave, 1, kMaxInterleave);
   const std::int64_t many = std::min(slices_that_fit(bytes, interleave), grid.count / kManyChunks);
   return deal_slices(grid, std::max<std::int64_t>({early, many, 1}), kPartitions, interleave);
+}
+
+std::int64_t tile_step(const WgradProblem& problem, std::int64_t count, std::int64_t most,
+                       std::int64_t others) {
+  const std::int64_t tiles = ceil_div(count, most), all = tiles * others;
+  const bool is_one_more = all % 2 == 1 && all < kFewTasks && flop_count(problem) >= kLeastShared &&
+                           slice_grid(problem, chunk_grid(problem)).count() == 1;
+  return ceil_div(count, is_one_more ? tiles + 1 : tiles);
 }
 
 std::array<Range, 2> tree_children(Range node) {

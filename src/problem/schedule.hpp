@@ -73,6 +73,11 @@ struct SliceGrid {
   Range slices_of(Range some) const { return {some.begin * interleave, some.end * interleave}; }
 };
 SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid);
+// Returns the step that cuts `count` channels into the fewest equal tiles of at most `most`, or one
+// more: where all tasks are tiles, `others` beside each of these, few of them are even in number,
+// as 3 take two threads as long as 4.
+std::int64_t tile_step(const WgradProblem& problem, std::int64_t count, std::int64_t most,
+                       std::int64_t others);
 // Makes `slices` slices, if chunks and images allow: in `partitions` partitions or more, of
 // `most_interleave` at most.
 SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t partitions,

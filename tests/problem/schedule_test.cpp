@@ -257,6 +257,19 @@ TEST_CASE("slices that are the only tasks are 2, 4 or 8 where there would be few
   }
 }
 
+TEST_CASE("tiles that are the only tasks are an even number of a few") {
+  const auto one_image = [](std::int64_t extent) {
+    return float_problem({"one", "conv2d", 1, 192, 64, 1, {{extent, 3}, {extent, 3}}});
+  };
+  CHECK(tile_step(one_image(14), 192, 64, 1) == 48);  // not three
+  CHECK(tile_step(one_image(14), 64, 64, 1) == 32);
+  CHECK(tile_step(one_image(14), 128, 64, 1) == 64);
+  CHECK(tile_step(one_image(14), 192, 64, 2) == 64);  // six with those beside
+  CHECK(tile_step(one_image(14), 576, 64, 1) == 64);
+  CHECK(tile_step(one_image(2), 192, 64, 1) == 64);  // too little to share
+  CHECK(tile_step(layer(8), 192, 64, 1) == 64);      // slices are tasks, too
+}
+
 TEST_CASE("longer chunks leave as many slices as threads need") {
   struct Case {
     ProblemSpec spec;

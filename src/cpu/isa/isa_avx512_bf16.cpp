@@ -17,23 +17,13 @@ struct Avx512Bf16 : Avx512 {
   }
 };
 
-// Looks in both halves of each pair for an exponent of ones.
-bool all_pairs_finite(const BFloat16Pair* values, long count) {
-  std::uint32_t any = 0;
-  for (long i = 0; i < count; ++i) {
-    const std::uint32_t bits = values[i].bits;
-    any |= (bits & 0x7f80u) == 0x7f80u || (bits & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
-  }
-  return any == 0;
-}
-
 }  // namespace
 
 constinit const OuterProductIsa<BFloat16Pair> kAvx512Bf16Isa = {
     Avx512Bf16::kMaxRows,
     2 * VectorOf<Avx512Bf16, BFloat16Pair>::kLanes,
     pack<Avx512Bf16, BFloat16Pair>,
-    all_pairs_finite,
+    nullptr,
     exponent_range<Avx512Bf16, std::uint16_t, 7>,
     multiply_rows<Avx512Bf16, Avx512Bf16::kMaxRows, BFloat16Pair>,
     multiply_chains<Avx512Bf16, BFloat16Pair>};

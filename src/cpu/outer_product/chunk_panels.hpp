@@ -42,14 +42,16 @@ class ChunkPanels {
   const XPanels& shape() const { return panels_; }
   const TileForm& form() const { return form_; }
 
-  // Packs dy, once for all taps. Returns false if the chunk must be left to plain multiply-adds: dy
-  // is not finite where x panels hold zeros for padding (0 * Inf must not be added), or numbers are
-  // too small for this instruction.
+  // Packs dy, once for all taps, and x if that serves all of them. Returns false if the chunk must be
+  // left to plain multiply-adds: dy is not finite where x panels hold zeros for padding (0 * Inf
+  // must not be added), or numbers are too small for this instruction.
   bool start(const PixelBox& box) {
     box_ = box;
     input_ = input_box(pb_, box);
     steps_ = ceil_div(box[3].size(), form_.pixels);
-    return in_range() && dy_.pack(box);
+    if (!dy_.pack(box)) return false;
+    if (panels_.reuse == Reuse::filter) pack_filter();
+    return isa_.exponent_range == nullptr || bf16_products_in_range(x_range(), dy_.range());
   }
 
   // Count the elements of a row of dy, and of all rows.
@@ -91,14 +93,6 @@ class ChunkPanels {
     }
   }
 
-  // Packs x for all taps. A row of x is packed once and read by all of them, from the cache.
-  void pack_filter() {
-    begin_panels(image_steps() * input_[0].size() * input_[1].size(), pb_.axis[2].taps);
-    std::int64_t line = 0;
-    for (std::int64_t n = box_[0].begin; n < box_[0].end; n += form_.images) {
-      for (std::int64_t d = input_[0].begin; d < input_[0].end; ++d) pack_plane(n, d, line);
-    }
-  }
   // Packs x for the taps of one t, where all planes of x together are too large (kMostXElements).
   void pack_planes(std::int64_t t) {
     begin_panels(image_steps() * box_[1].size() * input_[1].size(), pb_.axis[2].taps);
@@ -129,11 +123,21 @@ class ChunkPanels {
     return {first + tile_.c.begin, first + tile_.c.end};
   }
 
-  // Tells whether products of pairs are as IEEE arithmetic has them.
-  bool in_range() const {
-    if (isa_.exponent_range == nullptr) return true;
-    return bf16_products_in_range(exponent_range_of(x_of(box_), isa_.exponent_range),
-                                  exponent_range_of(dy_of(box_), isa_.exponent_range));
+  // Panels are read in place of the file where they hold all of x: they are in the cache.
+  ExponentRange x_range() const {
+    if (panels_.reuse != Reuse::filter) return exponent_range_of(x_of(box_), isa_.exponent_range);
+    const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), form_.x_step);
+    return exponent_range_of(isa_, x_panels_, x_shape_.panel_stride - kPanelSlack, blocks,
+                             x_shape_.panel_stride);
+  }
+
+  // Packs x for all taps. A row of x is packed once and read by all of them, from the cache.
+  void pack_filter() {
+    begin_panels(image_steps() * input_[0].size() * input_[1].size(), pb_.axis[2].taps);
+    std::int64_t line = 0;
+    for (std::int64_t n = box_[0].begin; n < box_[0].end; n += form_.images) {
+      for (std::int64_t d = input_[0].begin; d < input_[0].end; ++d) pack_plane(n, d, line);
+    }
   }
 
   std::int64_t line_of(std::int64_t n, std::int64_t z, std::int64_t d, std::int64_t h) const {

@@ -4,6 +4,7 @@
 
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/outer_product/outer_product_shape.hpp"
+#include "cpu/shared/exponent_range.hpp"
 #include "cpu/shared/pack.hpp"
 
 namespace convgrad {
@@ -15,6 +16,17 @@ PackSource pair_source(const WgradProblem& problem, const void* data, std::int64
                        std::int64_t channel_stride) {
   const Scalar* at = static_cast<const Scalar*>(data) + offset;
   return {at, at + pair_stride, static_cast<int>(problem.dtype), pixel_stride, channel_stride};
+}
+
+// Finds the range of panels of pairs.
+template <typename Element>
+ExponentRange exponent_range_of(const OuterProductIsa<Element>& isa, const Element* panel,
+                                std::int64_t elements, std::int64_t panels, std::int64_t stride) {
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Element));
+  ExponentRange range;
+  isa.exponent_range(panel, elements * kBytes / 2, panels, stride * kBytes, &range.least,
+                     &range.most);
+  return range;
 }
 
 template <typename Scalar, typename Element>
@@ -58,16 +70,23 @@ class DyPanels {
         }
       }
     }
-    return !sees_padding(pb_.axis[2]) || is_finite(out - data_);
+    elements_ = out - data_;
+    return !sees_padding(pb_.axis[2]) || isa_.exponent_range != nullptr || is_finite();
+  }
+
+  // Returns that of what is packed, of pairs of bfloat16.
+  ExponentRange range() const {
+    return exponent_range_of(isa_, data_, elements_, ceil_div(tile_.k.size(), form_.k_step),
+                             panel_elements());
   }
 
  private:
   std::int64_t panel_elements() const { return kMaxChunkPixels * form_.k_step + kPanelSlack; }
 
   // Looks at the panels, not the file: they have just been written, and are in the cache.
-  bool is_finite(std::int64_t elements) const {
+  bool is_finite() const {
     for (std::int64_t k = 0; k < tile_.k.size(); k += form_.k_step) {
-      if (!isa_.all_finite(panel(k), elements)) return false;
+      if (!isa_.all_finite(panel(k), elements_)) return false;
     }
     return true;
   }
@@ -78,6 +97,7 @@ class DyPanels {
   const Tile& tile_;
   const TileForm form_;
   Element* data_;
+  std::int64_t elements_ = 0;  // of a panel, as they are packed now
 };
 
 }  // namespace convgrad

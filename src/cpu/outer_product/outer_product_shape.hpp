@@ -133,7 +133,12 @@ inline OuterProductSteps outer_product_steps(const WgradProblem& problem) {
   const std::int64_t fit = kMostXElements / (panels.most_lines * panels.most_columns);
   const std::int64_t most_c =
       std::clamp<std::int64_t>(fit, few, one_tap ? kOuterProductTileC1 : kOuterProductTileC);
-  return {ceil_div(c, ceil_div(c, most_c)), ceil_div(k, ceil_div(k, kOuterProductTileK))};
+  const std::int64_t tiles_c = ceil_div(c, most_c), tiles_k = ceil_div(k, kOuterProductTileK);
+  if (c <= kFewChannels) {
+    return {ceil_div(c, tiles_c),
+            tile_step(problem, k, kOuterProductTileK, problem.groups * tiles_c)};
+  }
+  return {tile_step(problem, c, most_c, problem.groups * tiles_k), ceil_div(k, tiles_k)};
 }
 
 inline XPanels panels_of(const WgradProblem& problem) {

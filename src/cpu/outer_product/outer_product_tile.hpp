@@ -111,7 +111,6 @@ class OuterProductTile {
                 next != nullptr ? panels_.dy_of(*next) : Region(), ad.taps * ah.taps * calls,
                 panels_.all_steps());
     const Reuse reuse = panels_.shape().reuse;
-    if (reuse == Reuse::filter) panels_.pack_filter();
     for (std::int64_t t = 0; t < ad.taps; ++t) {
       if (reuse == Reuse::plane) panels_.pack_planes(t);
       for (std::int64_t r = 0; r < ah.taps; ++r) {
