@@ -1,6 +1,7 @@
 #include "problem/schedule.hpp"
 
 #include <bit>
+#include <numeric>
 #include <tuple>
 
 #include "base/integers.hpp"
@@ -220,14 +221,24 @@ SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
   const std::int64_t wanted_interleave = (std::int64_t{32} << 16) / elements;
   const std::int64_t interleave = std::clamp<std::int64_t>(wanted_interleave, 1, kMaxInterleave);
   const std::int64_t many = std::min(slices_that_fit(bytes, interleave), grid.count / kManyChunks);
-  return deal_slices(grid, std::max<std::int64_t>({early, many, 1}), kPartitions, interleave);
+  const std::int64_t slices = std::max<std::int64_t>({early, many, 1}), images = grid.extent[0];
+  SliceGrid result = deal_slices(grid, slices, kPartitions, interleave);
+  if (grid.axis == 0 || usual_tiles(problem) > 1 || result.count() >= kFewTasks) return result;
+  // The only tasks are a few slices. Those of whole images may be uneven, as 3 and 2 of 5 are, or
+  // odd in number: then several take turns.
+  if (images % result.count() != 0 && images > slices) {
+    const std::int64_t even = std::gcd(images, slices);
+    return deal_slices(grid, slices, even, slices / even);
+  }
+  if (result.count() % 2 == 1 && result.count() > 1) result.interleave *= 2;
+  return result;
 }
 
-std::int64_t tile_step(const WgradProblem& problem, std::int64_t count, std::int64_t most,
-                       std::int64_t others) {
+std::int64_t tile_step(const WgradProblem& problem, const ChunkGrid& grid, std::int64_t count,
+                       std::int64_t most, std::int64_t others) {
   const std::int64_t tiles = ceil_div(count, most), all = tiles * others;
   const bool is_one_more = all % 2 == 1 && all < kFewTasks && flop_count(problem) >= kLeastShared &&
-                           slice_grid(problem, chunk_grid(problem)).count() == 1;
+                           slice_grid(problem, grid).count() == 1;
   return ceil_div(count, is_one_more ? tiles + 1 : tiles);
 }
 

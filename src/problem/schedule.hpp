@@ -53,7 +53,7 @@ struct ChunkRun {
 
 // Changes whenever the cut of the sum or the order of its additions does, on the processor or on a
 // device: partial gradients of different versions do not add up to the bits of one run.
-inline constexpr int kScheduleVersion = 9;
+inline constexpr int kScheduleVersion = 10;
 
 // Slices come in `partitions` contiguous partitions of chunks (what one process of several works
 // on), each dealt out to `interleave` slices in turn (so that a block of any size feeds all
@@ -76,8 +76,8 @@ SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid);
 // Returns the step that cuts `count` channels into the fewest equal tiles of at most `most`, or one
 // more: where all tasks are tiles, `others` beside each of these, few of them are even in number,
 // as 3 take two threads as long as 4.
-std::int64_t tile_step(const WgradProblem& problem, std::int64_t count, std::int64_t most,
-                       std::int64_t others);
+std::int64_t tile_step(const WgradProblem& problem, const ChunkGrid& grid, std::int64_t count,
+                       std::int64_t most, std::int64_t others);
 // Makes `slices` slices, if chunks and images allow: in `partitions` partitions or more, of
 // `most_interleave` at most.
 SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t partitions,

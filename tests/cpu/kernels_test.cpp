@@ -66,7 +66,9 @@ std::vector<double> added_to(double before, bool fresh, const Kernel& kernel,
   MemorySource source(x, dy);
   BlockMemory memory;
   const Block block = source.load(plan, 0, memory);
-  const Buffer workspace(std::max<std::int64_t>(kernel.workspace_bytes(problem), 1));
+  const std::int64_t bytes = std::max<std::int64_t>(kernel.workspace_bytes(problem), 1);
+  const Buffer workspace(bytes);
+  std::memset(workspace.data(), fresh ? 0xff : 0, static_cast<std::size_t>(bytes));
   std::vector<double> partial(static_cast<std::size_t>(problem.dw_count()), before);
   const ChunkGrid& grid = plan.schedule.chunks;
   const DType type = problem.out_dtype;

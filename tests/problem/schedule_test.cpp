@@ -257,17 +257,42 @@ TEST_CASE("slices that are the only tasks are 2, 4 or 8 where there would be few
   }
 }
 
+TEST_CASE("a few slices are even in number and size, whatever the number of images") {
+  std::set<std::int64_t> counts;
+  for (const std::int64_t extent : {23, 27, 40, 55}) {
+    for (std::int64_t images = 2; images < 12; ++images) {
+      const WgradProblem problem =
+          float_problem({"1x1", "conv2d", images, 16, 64, 1, {{extent, 1}, {extent, 1}}});
+      CAPTURE(describe(problem));
+      const SliceGrid slices = slice_grid(problem, chunk_grid(problem));
+      if (slices.count() >= 8) continue;
+      counts.insert(slices.count());
+      CHECK(slices.count() % 2 == 0);
+      std::set<std::int64_t> sizes;
+      for (std::int64_t slice = 0; slice < slices.count(); ++slice) {
+        const ChunkRun run = slices.chunks_of(slice, {0, slices.chunks});
+        sizes.insert((run.end - run.begin + run.step - 1) / run.step);
+      }
+      CHECK(*sizes.rbegin() - *sizes.begin() <= 1);
+    }
+  }
+  CHECK(counts == std::set<std::int64_t>{2, 4, 6});
+}
+
 TEST_CASE("tiles that are the only tasks are an even number of a few") {
   const auto one_image = [](std::int64_t extent) {
     return float_problem({"one", "conv2d", 1, 192, 64, 1, {{extent, 3}, {extent, 3}}});
   };
-  CHECK(tile_step(one_image(14), 192, 64, 1) == 48);  // not three
-  CHECK(tile_step(one_image(14), 64, 64, 1) == 32);
-  CHECK(tile_step(one_image(14), 128, 64, 1) == 64);
-  CHECK(tile_step(one_image(14), 192, 64, 2) == 64);  // six with those beside
-  CHECK(tile_step(one_image(14), 576, 64, 1) == 64);
-  CHECK(tile_step(one_image(2), 192, 64, 1) == 64);  // too little to share
-  CHECK(tile_step(layer(8), 192, 64, 1) == 64);      // slices are tasks, too
+  const auto step = [](const WgradProblem& pb, std::int64_t count, std::int64_t others) {
+    return tile_step(pb, chunk_grid(pb), count, 64, others);
+  };
+  CHECK(step(one_image(14), 192, 1) == 48);  // not three
+  CHECK(step(one_image(14), 64, 1) == 32);
+  CHECK(step(one_image(14), 128, 1) == 64);
+  CHECK(step(one_image(14), 192, 2) == 64);  // six with those beside
+  CHECK(step(one_image(14), 576, 1) == 64);
+  CHECK(step(one_image(2), 192, 1) == 64);  // too little to share
+  CHECK(step(layer(8), 192, 1) == 64);      // slices are tasks, too
 }
 
 TEST_CASE("longer chunks leave as many slices as threads need") {

@@ -52,6 +52,7 @@ struct SizedVector {
 template <typename Set, typename Element>
 struct VectorOf {
   using Type = typename SizedVector<typename LaneOf<Element>::Type, Set::kVectorBytes>::Type;
+  using Half = typename SizedVector<typename LaneOf<Element>::Type, Set::kVectorBytes / 2>::Type;
   static constexpr long kLanes = Set::kVectorBytes / sizeof(Element);
 };
 
@@ -139,8 +140,6 @@ struct Reader {
       return converted(Set::first_bits16(data + at, count));
     }
   }
-  // The same of values `stride` apart.
-  V apart(long at, long stride, long count) const { return gather(*this, at, stride, count); }
 
  private:
   static constexpr bool kIsFloat16 = __is_same(Scalar, Float16);
@@ -180,12 +179,6 @@ struct Reader<Set, BFloat16, BFloat16Pair> {
   }
   V first(long at, long count) const {
     return pairs([at, count](const BFloat16* from) { return Set::first_bits16(from + at, count); });
-  }
-  // Pairs of neighbours, side by side in the file, are there as they are wanted.
-  V apart(long at, long stride, long count) const {
-    if (stride != 2 || high != low + 1 || low == nullptr) return gather(*this, at, stride, count);
-    return count < kLanes ? (V)Set::first(reinterpret_cast<const float*>(low + at), count)
-                          : load<V>(low + at);
   }
 
  private:

@@ -136,7 +136,7 @@ void pack_along_pixels(const PackSource& s, long pixels, long channels, const Pa
         for (long l = 0; l < kLanes; ++l) {
           const long at = (c + j + l) * s.channel_stride + i * s.pixel_stride;
           square[l] = j + l >= count        ? V{}
-                      : s.pixel_stride != 1 ? from.apart(at, s.pixel_stride, left)
+                      : s.pixel_stride != 1 ? gather(from, at, s.pixel_stride, left)
                       : left < kLanes       ? from.first(at, left)
                                             : from.full(at);
         }

@@ -9,7 +9,6 @@
 #include <span>
 
 #include "cpu/isa/isa_set.hpp"
-#include "cpu/outer_product/dy_panels.hpp"
 #include "cpu/outer_product/outer_product_shape.hpp"
 #include "cpu/shared/exponent_range.hpp"
 #include "cpu/shared/pack.hpp"
@@ -17,10 +16,16 @@
 
 namespace convgrad {
 
+// Tells of a row of x whether it is there, and the row with the second pixels of its pairs.
+struct RowsThere {
+  bool first, second;
+  bool any() const { return first || second; }
+};
+
 // This is a row of dy that sees x with the filter row at work.
 struct PanelRow {
   std::int64_t line, dy, start;  // of the x panel, of the dy panel, in the block
-  bool partner;                  // whether the image has one
+  RowsThere there;
 };
 
 template <typename Scalar, typename Element>
@@ -32,43 +37,51 @@ class ChunkPanels {
         pb_(problem),
         block_(block),
         tile_(tile),
-        panels_(panels_of(problem)),
+        whole_(outer_product_shape<Element>(problem)),
         form_(tile_form(isa, problem, panels_, tile)),
-        dy_(isa, problem, block, tile, form_, workspace),
-        x_panels_(workspace + dy_elements(problem)) {
+        dy_panels_(workspace),
+        x_panels_(workspace + whole_.dy_elements()) {
     x_shape_ = {static_cast<int>(panels_.joined ? tile.c.size() : form_.x_step), 0};
   }
 
   const XPanels& shape() const { return panels_; }
   const TileForm& form() const { return form_; }
 
-  // Packs dy, once for all taps, and x if that serves all of them. Returns false if the chunk must be
-  // left to plain multiply-adds: dy is not finite where x panels hold zeros for padding (0 * Inf
+  // Packs dy, once for all taps, and x if that serves all of them. Returns false if the chunk must
+  // be left to plain multiply-adds: dy is not finite where x panels hold zeros for padding (0 * Inf
   // must not be added), or numbers are too small for this instruction.
   bool start(const PixelBox& box) {
     box_ = box;
+    low_ = halves_.elements(box);
+    pairs_ = halves_.pairs(box);
     input_ = input_box(pb_, box);
-    steps_ = ceil_div(box[3].size(), form_.pixels);
-    if (!dy_.pack(box)) return false;
+    const auto& [d, h, w] = pb_.axis;
+    x_apart_ = second_pixel(block_.x_strides, {d.stride, h.stride, w.stride});
+    for (std::size_t a = 0; a < 2; ++a) lines_[a] = lines_of(a);
+    pack_dy();
+    if (isa_.exponent_range == nullptr && sees_padding(pb_.axis[2]) && !dy_is_finite()) {
+      return false;
+    }
     if (panels_.reuse == Reuse::filter) pack_filter();
-    return isa_.exponent_range == nullptr || bf16_products_in_range(x_range(), dy_.range());
+    return isa_.exponent_range == nullptr || bf16_products_in_range(x_range(), dy_range());
   }
 
   // Count the elements of a row of dy, and of all rows.
-  std::int64_t steps() const { return steps_; }
-  std::int64_t all_steps() const {
-    return image_steps() * box_[1].size() * box_[2].size() * steps_;
-  }
+  std::int64_t steps() const { return low_[3].size(); }
+  std::int64_t all_steps() const { return dy_elements_ / form_.k_step; }
   Region x_of(const PixelBox& box) const { return x_region(pb_, block_, box, x_channels()); }
   Region dy_of(const PixelBox& box) const { return dy_region(pb_, block_, box, tile_.k); }
 
-  const Element* dy_panel(std::int64_t k) const { return dy_.panel(k); }
+  // Returns the panel from output channel k of the tile on, a multiple of k_step.
+  const Element* dy_panel(std::int64_t k) const {
+    return dy_panels_ + k / form_.k_step * dy_panel_elements();
+  }
   // Returns the panel from channel c of the tile on, or from element c of joined (s, c) pairs.
   const Element* x_panel(std::int64_t c) const {
     return x_panels_ + (panels_.joined ? c : c / form_.x_step * x_shape_.panel_stride);
   }
   // Count the elements from one output pixel to the next, and from one row of x to the next.
-  std::int64_t x_pixel() const { return form_.pixels * panels_.pixel_columns * x_shape_.step; }
+  std::int64_t x_pixel() const { return panels_.pixel_columns * x_shape_.step; }
   std::int64_t x_line() const { return columns_ * x_shape_.step; }
 
   std::span<const PanelRow> rows() const { return {rows_, static_cast<std::size_t>(row_count_)}; }
@@ -79,45 +92,123 @@ class ChunkPanels {
   void list_rows(std::int64_t t, std::int64_t r) {
     row_count_ = 0;
     std::int64_t pixel = 0;
-    for (std::int64_t n = box_[0].begin; n < box_[0].end; n += form_.images) {
-      for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
-        const std::int64_t d = input_position(pb_.axis[0], z, t);
-        for (std::int64_t p = box_[2].begin; p < box_[2].end; ++p, pixel += steps_) {
-          const std::int64_t h = input_position(pb_.axis[1], p, r);
-          if (!is_inside(pb_.axis[0], d) || !is_inside(pb_.axis[1], h)) continue;
-          rows_[row_count_] = {line_of(n, z, d, h), pixel * form_.k_step,
-                               x_offset(block_, n, d, h, 0), form_.has_partner(box_, n)};
-          ++row_count_;
-        }
+    for_each_row(low_, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
+      const std::int64_t d = input_position(pb_.axis[0], z, t);
+      const std::int64_t h = input_position(pb_.axis[1], p, r);
+      RowsThere there = rows_there(n, d, h);
+      there.second =
+          there.second && n >= pairs_[0].begin && z >= pairs_[1].begin && p >= pairs_[2].begin;
+      if (there.any()) {
+        rows_[row_count_] = {line_of(n, d, h), pixel * form_.k_step, x_offset(block_, n, d, h, 0),
+                             there};
+        ++row_count_;
       }
-    }
+      pixel += steps();
+    });
   }
 
-  // Packs x for the taps of one t, where all planes of x together are too large (kMostXElements).
-  void pack_planes(std::int64_t t) {
-    begin_panels(image_steps() * box_[1].size() * input_[1].size(), pb_.axis[2].taps);
-    std::int64_t line = 0;
-    for (std::int64_t n = box_[0].begin; n < box_[0].end; n += form_.images) {
-      for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
-        const std::int64_t d = input_position(pb_.axis[0], z, t);
-        if (is_inside(pb_.axis[0], d)) {
-          pack_plane(n, d, line);
-        } else {
-          line += input_[1].size();  // no row of it will be listed
-        }
-      }
-    }
+  // Returns what a tap of the filter row sees of a row's elements, or a few more.
+  Range seen_by(std::int64_t s) const {
+    const Range inside = intersect(box_[3], outputs_inside(pb_.axis[2], s));
+    const Range seen = halves_.seen(box_, 3, inside);
+    return {seen.begin - box_[3].begin, seen.end - box_[3].begin};
   }
+
   // Packs the listed rows, for taps first_tap, ... of the filter row.
   void pack_rows(std::int64_t first_tap, std::int64_t taps) {
     begin_panels(row_count_, taps);
     for (std::int64_t row = 0; row < row_count_; ++row) {
-      pack_line(row, rows_[row].start, first_tap, rows_[row].partner);
+      pack_line(row, rows_[row].start, first_tap, rows_[row].there);
     }
   }
 
  private:
-  std::int64_t image_steps() const { return ceil_div(box_[0].size(), form_.images); }
+  // Returns the positions along d or h of the rows that elements see with all taps. Where second
+  // pixels are further along the axis, first ones may see padding in them.
+  Range lines_of(std::size_t a) const {
+    if (halves_.axis != a + 1) return input_[a];
+    const SpatialAxis& axis = pb_.axis[a];
+    const Range outputs = low_[a + 1];
+    return intersect({-halves_.distance(box_) * axis.stride, axis.in},
+                     {input_position(axis, outputs.begin, 0),
+                      input_position(axis, outputs.end - 1, axis.taps - 1) + 1});
+  }
+
+  RowsThere rows_there(std::int64_t n, std::int64_t d, std::int64_t h) const {
+    const auto apart = [&](std::size_t axis, std::int64_t step) {
+      return halves_.axis == axis ? halves_.distance(box_) * step : 0;
+    };
+    return {contains(input_[0], d) && contains(input_[1], h),
+            contains(box_[0], n + apart(0, 1)) &&
+                contains(input_[0], d + apart(1, pb_.axis[0].stride)) &&
+                contains(input_[1], h + apart(2, pb_.axis[1].stride))};
+  }
+
+  // Fills dy_panels_[k / k_step][row][pixel][k % k_step], zeros behind the last k.
+  void pack_dy() {
+    const Strides& strides = block_.dy_strides;
+    // Where whole rows follow each other in the file as in the panel, one call packs all of them.
+    const bool together =
+        low_[3] == box_[3] && strides.spatial[1] == box_[3].size() * strides.spatial[2];
+    dy_elements_ = 0;
+    for (std::int64_t n = low_[0].begin; n < low_[0].end; ++n) {
+      for (std::int64_t z = low_[1].begin; z < low_[1].end; ++z) {
+        for (std::int64_t p = low_[2].begin, end = p; p < low_[2].end; p = end) {
+          const bool is_pair = n >= pairs_[0].begin && z >= pairs_[1].begin && p >= pairs_[2].begin;
+          end = !together ? p + 1 : p < pairs_[2].begin ? pairs_[2].begin : low_[2].end;
+          const std::int64_t at = dy_offset(block_, n, z, p, 0), rows = end - p;
+          pack_pixels(at, rows, {low_[3].begin, pairs_[3].begin}, false);
+          pack_pixels(at, rows, pairs_[3], is_pair);
+        }
+      }
+    }
+  }
+  void pack_pixels(std::int64_t row_start, std::int64_t rows, Range pixels, bool is_pair) {
+    if (pixels.size() <= 0) return;
+    const Strides& s = block_.dy_strides;
+    const std::int64_t offset = row_start + pixels.begin * s.spatial[2] + tile_.k.begin * s.c;
+    PackSource from = source(block_.dy, offset, s.spatial[2], second_pixel(s, {1, 1, 1}), s.c);
+    if (!is_pair) from.second = nullptr;
+    isa_.pack(from, rows * pixels.size(), tile_.k.size(),
+              {static_cast<int>(form_.k_step), dy_panel_elements()}, dy_panels_ + dy_elements_);
+    dy_elements_ += rows * pixels.size() * form_.k_step;
+  }
+  std::int64_t dy_panel_elements() const { return kMaxChunkPixels * form_.k_step + kPanelSlack; }
+
+  PackSource source(const void* data, std::int64_t offset, std::int64_t pixel_stride,
+                    std::int64_t apart, std::int64_t channel_stride) const {
+    const Scalar* at = static_cast<const Scalar*>(data) + offset;
+    return {at, at + apart, static_cast<int>(pb_.dtype), pixel_stride, channel_stride};
+  }
+  // Returns the distance of a second pixel in a tensor with these strides, of `step` positions from
+  // an output pixel to the next.
+  std::int64_t second_pixel(const Strides& strides, const std::array<std::int64_t, 3>& step) const {
+    const std::size_t a = halves_.axis;
+    if (a == Halves::kNone) return 0;
+    return halves_.distance(box_) * (a == 0 ? strides.n : strides.spatial[a - 1] * step[a - 1]);
+  }
+
+  // Looks at the panels, not the file: they have just been written, and are in the cache.
+  bool dy_is_finite() const {
+    for (std::int64_t k = 0; k < tile_.k.size(); k += form_.k_step) {
+      if (!isa_.all_finite(dy_panel(k), dy_elements_)) return false;
+    }
+    return true;
+  }
+  ExponentRange dy_range() const {
+    return range_of(dy_panels_, dy_elements_, ceil_div(tile_.k.size(), form_.k_step),
+                    dy_panel_elements());
+  }
+  // Finds the range of panels of pairs.
+  ExponentRange range_of(const Element* panel, std::int64_t elements, std::int64_t panels,
+                         std::int64_t stride) const {
+    constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Element));
+    ExponentRange range;
+    isa_.exponent_range(panel, elements * kBytes / 2, panels, stride * kBytes, &range.least,
+                        &range.most);
+    return range;
+  }
+
   Range x_channels() const {
     const std::int64_t first = tile_.k.begin / pb_.group_k() * pb_.group_c();
     return {first + tile_.c.begin, first + tile_.c.end};
@@ -127,75 +218,62 @@ class ChunkPanels {
   ExponentRange x_range() const {
     if (panels_.reuse != Reuse::filter) return exponent_range_of(x_of(box_), isa_.exponent_range);
     const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), form_.x_step);
-    return exponent_range_of(isa_, x_panels_, x_shape_.panel_stride - kPanelSlack, blocks,
-                             x_shape_.panel_stride);
+    return range_of(x_panels_, x_shape_.panel_stride - kPanelSlack, blocks, x_shape_.panel_stride);
   }
 
   // Packs x for all taps. A row of x is packed once and read by all of them, from the cache.
   void pack_filter() {
-    begin_panels(image_steps() * input_[0].size() * input_[1].size(), pb_.axis[2].taps);
+    begin_panels(low_[0].size() * lines_[0].size() * lines_[1].size(), pb_.axis[2].taps);
     std::int64_t line = 0;
-    for (std::int64_t n = box_[0].begin; n < box_[0].end; n += form_.images) {
-      for (std::int64_t d = input_[0].begin; d < input_[0].end; ++d) pack_plane(n, d, line);
+    for (std::int64_t n = low_[0].begin; n < low_[0].end; ++n) {
+      for (std::int64_t d = lines_[0].begin; d < lines_[0].end; ++d) {
+        for (std::int64_t h = lines_[1].begin; h < lines_[1].end; ++h) {
+          pack_line(line++, x_offset(block_, n, d, h, 0), 0, rows_there(n, d, h));
+        }
+      }
     }
   }
 
-  std::int64_t line_of(std::int64_t n, std::int64_t z, std::int64_t d, std::int64_t h) const {
-    const std::int64_t image = (n - box_[0].begin) / form_.images, row = h - input_[1].begin;
-    switch (panels_.reuse) {
-      case Reuse::filter:
-        return (image * input_[0].size() + d - input_[0].begin) * input_[1].size() + row;
-      case Reuse::plane:
-        return (image * box_[1].size() + z - box_[1].begin) * input_[1].size() + row;
-      default:
-        return row_count_;
-    }
+  std::int64_t line_of(std::int64_t n, std::int64_t d, std::int64_t h) const {
+    if (panels_.reuse != Reuse::filter) return row_count_;
+    const std::int64_t plane = (n - low_[0].begin) * lines_[0].size() + d - lines_[0].begin;
+    return plane * lines_[1].size() + h - lines_[1].begin;
   }
 
   // Panels follow each other without a gap but for what packing may spoil behind the last pixel.
   void begin_panels(std::int64_t lines, std::int64_t taps) {
-    columns_ = panels_.columns(box_[3].size(), taps);
+    columns_ = panels_.columns(steps(), taps);
     x_shape_.panel_stride = lines * columns_ * x_shape_.step + kPanelSlack;
   }
 
-  void pack_plane(std::int64_t n, std::int64_t d, std::int64_t& line) {
-    for (std::int64_t h = input_[1].begin; h < input_[1].end; ++h) {
-      pack_line(line++, x_offset(block_, n, d, h, 0), 0, form_.has_partner(box_, n));
-    }
-  }
-
   // Packs one row of x: columns_ columns from what first_tap sees of the first pixel, zeros outside
-  // of what the chunk's pixels see. Behind the last pixel of an odd number, pairs would read on: in
-  // x there may be anything, or it may not be in the block.
-  void pack_line(std::int64_t line, std::int64_t row_start, std::int64_t first_tap, bool partner) {
+  // of what the chunk's pixels see: in x there may be anything, or it may not be in the block.
+  void pack_line(std::int64_t line, std::int64_t row_start, std::int64_t first_tap,
+                 RowsThere there) {
     const SpatialAxis& w = pb_.axis[2];
-    const std::int64_t first = input_position(w, box_[3].begin, first_tap);
-    // For these columns the pixel, and for pairs its partner, is inside.
+    const std::int64_t first = input_position(w, low_[3].begin, first_tap);
+    const std::int64_t apart = halves_.axis == 3 ? halves_.distance(box_) * w.stride : 0;
+    // In these columns the first pixel is inside, and the second, which is so earlier.
     const Range low = panels_.columns_of(input_[2], first, columns_);
-    const Range high = panels_.columns_of(input_[2], first + w.stride, columns_);
-    if (form_.pixels == 1) {  // padding, x, padding
-      pack_columns(line, row_start, first, {0, low.begin}, false, false);
-      pack_columns(line, row_start, first, low, true, partner);
-      pack_columns(line, row_start, first, {low.end, columns_}, false, false);
-    } else {
-      std::int64_t cuts[] = {0, low.begin, low.end, high.begin, high.end, columns_};
-      std::sort(std::begin(cuts), std::end(cuts));
-      for (int i = 0; i < 5; ++i) {
-        const Range part = {cuts[i], cuts[i + 1]};
-        if (part.size() <= 0) continue;
-        pack_columns(line, row_start, first, part, part.begin >= low.begin && part.end <= low.end,
-                     part.begin >= high.begin && part.end <= high.end);
-      }
+    const Range high = panels_.columns_of(input_[2], first + apart, columns_);
+    const std::int64_t cuts[] = {
+        0,       high.begin, std::min(high.end, low.begin), std::max(high.end, low.begin),
+        low.end, columns_};
+    for (int i = 0; i < 5; ++i) {
+      const Range part = {cuts[i], cuts[i + 1]};
+      if (part.size() <= 0) continue;
+      pack_columns(
+          line, row_start, first, part,
+          {there.first && contains(low, part.begin), there.second && contains(high, part.begin)});
     }
   }
 
   // Packs one part of a line: where neither pixel of an element is in x, zeros; where one is, the
   // other is read as zeros.
   void pack_columns(std::int64_t line, std::int64_t row_start, std::int64_t first, Range columns,
-                    bool low, bool high) {
-    if (columns.size() <= 0) return;
+                    RowsThere there) {
     Element* out = x_panels_ + (line * columns_ + columns.begin) * x_shape_.step;
-    if (!low && !high) {
+    if (!there.any()) {
       zero_columns(out, columns.size());
       return;
     }
@@ -203,11 +281,9 @@ class ChunkPanels {
     const std::int64_t w = strides.spatial[2];
     const std::int64_t offset =
         row_start + (first + columns.begin * panels_.step) * w + x_channels().begin * strides.c;
-    const std::int64_t partner = form_.images > 1 ? strides.n : pb_.axis[2].stride * w;
-    PackSource from =
-        pair_source<Scalar>(pb_, block_.x, offset, panels_.step * w, partner, strides.c);
-    if (!low) from.data = nullptr;
-    if (!high) from.second = nullptr;
+    PackSource from = source(block_.x, offset, panels_.step * w, x_apart_, strides.c);
+    if (!there.first) from.data = nullptr;
+    if (!there.second) from.second = nullptr;
     const std::int64_t channels = tile_.c.size();
     if (panels_.joined && from.channel_stride == 1 && from.pixel_stride == channels) {
       // The panel is the row as it stands in the file.
@@ -229,15 +305,19 @@ class ChunkPanels {
   const WgradProblem& pb_;
   const Block& block_;
   const Tile& tile_;
-  const XPanels panels_;
+  const OuterProductShape whole_;
+  const XPanels& panels_ = whole_.x;
+  const Halves& halves_ = whole_.halves;
   const TileForm form_;
-  DyPanels<Scalar, Element> dy_;
+  Element* dy_panels_;
   Element* x_panels_;
   PanelShape x_shape_{};
-  PixelBox box_;
+  PixelBox box_, low_, pairs_;  // the chunk, its elements, those with a second pixel
   std::array<Range, 3> input_;
-  std::int64_t steps_ = 0;
-  std::int64_t columns_ = 0;  // of the x panels as they are packed now
+  std::array<Range, 2> lines_;    // positions along d and h of the rows that a packing has
+  std::int64_t dy_elements_ = 0;  // of a panel, as they are packed now
+  std::int64_t x_apart_ = 0;      // elements of the file from a first pixel's x to the second's
+  std::int64_t columns_ = 0;      // of the x panels as they are packed now
   std::int64_t row_count_ = 0;
   PanelRow rows_[kMaxChunkPixels];
 };

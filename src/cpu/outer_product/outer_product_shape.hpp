@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <type_traits>
@@ -12,10 +14,66 @@
 
 namespace convgrad {
 
+template <typename Element>
+inline constexpr bool kIsPair = std::is_same_v<Element, BFloat16Pair>;
+
+// An element of the panels holds one pixel, or a pair of them: a pixel of the first half of a chunk
+// along an axis, and the one as far into the second half. Then neighbouring elements see neighbours
+// in x, of which a packing serves all taps. Of an odd number of pixels the first has no second one:
+// the taps that see padding there leave it out.
+struct Halves {
+  std::size_t axis = kNone;  // n, z, p or q
+  static constexpr std::size_t kNone = 4;
+
+  // Returns the distance of second pixels from the first along the axis.
+  std::int64_t distance(const PixelBox& box) const {
+    return axis == kNone ? 0 : box[axis].size() / 2;
+  }
+  PixelBox elements(const PixelBox& box) const {
+    PixelBox first = box;
+    if (axis != kNone) first[axis].end -= distance(box);
+    return first;
+  }
+  // Returns the elements that have a second pixel.
+  PixelBox pairs(const PixelBox& box) const {
+    PixelBox pairs = elements(box);
+    if (axis != kNone) pairs[axis].begin += box[axis].size() % 2;
+    return pairs;
+  }
+  // Returns the elements along an axis of which a pixel is in a range that touches its ends.
+  Range seen(const PixelBox& box, std::size_t a, Range pixels) const {
+    if (axis != a || pixels.size() <= 0) return pixels;
+    const Range all = elements(box)[a], pair = pairs(box)[a];
+    const std::int64_t second = pixels.begin - distance(box);
+    return {std::min(pixels.begin, std::max(second, pair.begin)), std::min(pixels.end, all.end)};
+  }
+};
+// Takes the axis along which taps meet the fewest halves of pairs that are padding, or none.
+inline Halves halves_of(const WgradProblem& problem, const ChunkGrid& grid) {
+  Halves best;
+  double least = HUGE_VAL;  // elements for a pixel
+  for (std::size_t a = 0; a < 4; ++a) {
+    const Halves halves = {a};
+    double elements = 0, pixels = 0;
+    for (const std::int64_t chunk : {std::int64_t{0}, grid.count - 1}) {
+      const PixelBox box = grid.count > 0 ? grid.box(chunk) : PixelBox();
+      for (std::int64_t tap = 0; tap < (a == 0 ? 1 : problem.axis[a - 1].taps); ++tap) {
+        const Range inside =
+            a == 0 ? box[0] : intersect(box[a], outputs_inside(problem.axis[a - 1], tap));
+        elements += static_cast<double>(halves.seen(box, a, inside).size());
+        pixels += static_cast<double>(inside.size());
+      }
+    }
+    const double cost = pixels > 0 ? elements / pixels : 1;
+    if (cost < least) best = halves;
+    least = std::min(least, cost);
+  }
+  return best;
+}
+
 // One packing of x serves
 enum class Reuse {
   filter,  // all taps: the panel has every input row that the chunk sees
-  plane,   // the taps of one t
   row,     // the taps of one (t, r): the panel has the rows that those see
   tap      // one tap, where neighbouring taps are too far apart to share columns
 };
@@ -43,13 +101,14 @@ struct XPanels {
   }
 };
 
+inline constexpr std::int64_t kMostXElements = 128 << 10;  // of panels
 // Channels up to this many join those of neighbouring taps: a register tile has 14 rows, and one of
 // fewer would wait for its sums, of which it needs 8 vectors.
 inline constexpr std::int64_t kFewChannels = 16;
 
-inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
-                        std::int64_t channels) {
-  const auto extent = chunk_extent(problem);
+// `extent` is a chunk's, of elements.
+inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
+                        const std::array<std::int64_t, 4>& extent, std::int64_t channels) {
   const SpatialAxis &ad = problem.axis[0], &ah = problem.axis[1], &aw = problem.axis[2];
   const std::int64_t q = extent[3], S = aw.taps;
   XPanels p;
@@ -70,40 +129,26 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
       S == 1 || problem.group_c() <= kFewChannels || spanned_inputs(aw, 1) > aw.stride;
   const bool near = shares &&
                     p.columns(q, S) <= 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2) &&
-                    p.columns(q, S) <= most_elements;
+                    p.columns(q, S) <= kMostXElements;
   if (!near) {
-    p.reuse = Reuse::tap;
-    p.step = aw.stride;
-    p.pixel_columns = 1;
-    p.tap_columns = 0;
-    p.most_lines = rows;
-    p.most_columns = q;
-    return p;
+    return {.reuse = Reuse::tap, .step = aw.stride, .most_lines = rows, .most_columns = q};
   }
   p.most_columns = p.columns(q, S);
   p.joined = S > 1 && p.tap_columns == 1 && problem.group_c() <= kFewChannels;
   // The packing that copies the fewest rows is taken, if it fits: one for all taps copies each row
   // of x once, one for each filter row copies it as often as rows of the filter see it.
-  const auto seen = [](const SpatialAxis& axis, std::int64_t outputs) {  // 1 of an empty axis
-    const std::int64_t in = std::max<std::int64_t>(axis.in, 1);
+  const auto seen = [&](std::size_t a) {  // 1 of an empty axis
+    const SpatialAxis& axis = problem.axis[a];
+    const std::int64_t outputs = extent[a + 1], apart = halves.axis == a + 1 ? outputs : 0;
+    const std::int64_t in = std::max<std::int64_t>(axis.in, 1) + apart * axis.stride;
     return static_cast<double>(std::min(in, spanned_inputs(axis, outputs)));
   };
-  const double seen_h = seen(ah, extent[2]), seen_d = seen(ad, extent[1]);
-  const double n = static_cast<double>(extent[0]);
-  const double z = static_cast<double>(extent[1]);
-  const double T = static_cast<double>(ad.taps);
-  const double by_filter = n * seen_d * seen_h, by_plane = n * z * seen_h;
-  const double by_row = static_cast<double>(rows);
+  const double by_filter = static_cast<double>(extent[0]) * seen(0) * seen(1);
+  const double by_row = static_cast<double>(rows * ad.taps) * static_cast<double>(ah.taps);
   const double most =
-      static_cast<double>(most_elements) / static_cast<double>(p.most_columns * channels);
-  double cost = by_row * T * static_cast<double>(ah.taps);
+      static_cast<double>(kMostXElements) / static_cast<double>(p.most_columns * channels);
   p.most_lines = rows;
-  if (by_plane <= most && by_plane * T < cost) {
-    cost = by_plane * T;
-    p.reuse = Reuse::plane;
-    p.most_lines = static_cast<std::int64_t>(by_plane);
-  }
-  if (by_filter <= most && by_filter < cost) {
+  if (by_filter <= most && by_filter <= by_row) {
     p.reuse = Reuse::filter;
     p.most_lines = static_cast<std::int64_t>(by_filter);
   }
@@ -117,42 +162,60 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
 inline constexpr std::int64_t kOuterProductTileK = 256;
 inline constexpr std::int64_t kOuterProductTileC = 64;
 inline constexpr std::int64_t kOuterProductTileC1 = 256;
-inline constexpr std::int64_t kMostXElements = 128 << 10;
 inline constexpr std::int64_t kMostTileCells = 448;  // of a register tile: 14 x 32
+
+struct OuterProductShape {
+  std::int64_t pixels = kMaxChunkPixels;  // of a chunk, at most
+  Halves halves;
+  std::array<std::int64_t, 4> extent{};  // of a chunk, in elements
+  std::int64_t c = 1, k = 1;             // channels of a tile
+  XPanels x;
+
+  // These make room for any instruction set's panels, of 6 channels and more, or of one.
+  std::int64_t dy_elements() const { return (kMaxChunkPixels + kPanelSlack) * round_up(k, 32); }
+  std::int64_t x_elements() const {
+    return x.most_lines * x.most_columns * (c + 32) + (c / 3 + 1) * kPanelSlack + 64;
+  }
+};
+
+// Sets chunks of pairs, of so many pixels. Returns true if panels have room for them,
+// direct_chunk() takes a row of them, and two threads can share them, or the tiles of one.
+inline bool set_chunks(const WgradProblem& problem, std::int64_t pixels, OuterProductShape& shape) {
+  const ChunkGrid grid = chunk_grid(problem, pixels);
+  shape.pixels = pixels;
+  shape.halves = halves_of(problem, grid);
+  shape.extent = chunk_extent(problem, pixels);
+  const bool is_row = shape.extent[3] <= kMaxChunkPixels;
+  shape.extent[shape.halves.axis] = ceil_div(shape.extent[shape.halves.axis], 2);
+  const auto& [n, z, p, q] = shape.extent;
+  return is_row && n * z * p * q <= kMaxChunkPixels && (grid.count % 2 == 0 || grid.count == 1);
+}
 
 // Tiles are equal parts: a thin remainder would fill no register tile. They have as many channels
 // of x as a panel for all taps has room for.
-struct OuterProductSteps {
-  std::int64_t c, k;
-};
-inline OuterProductSteps outer_product_steps(const WgradProblem& problem) {
+template <typename Element>
+OuterProductShape outer_product_shape(const WgradProblem& problem) {
+  OuterProductShape shape;
+  shape.extent = chunk_extent(problem);
+  if (kIsPair<Element>) {
+    const std::int64_t pixels = std::min(long_chunk_pixels(problem), 2 * kMaxChunkPixels);
+    if (!set_chunks(problem, pixels, shape)) set_chunks(problem, kMaxChunkPixels, shape);
+  }
   const std::int64_t c = problem.group_c(), k = problem.group_k();
   const std::int64_t few = std::min<std::int64_t>(c, 16);
-  const bool one_tap = problem.taps() == 1;
-  const XPanels panels = x_panels(problem, kMostXElements, few);
+  const XPanels panels = x_panels(problem, shape.halves, shape.extent, few);
   const std::int64_t fit = kMostXElements / (panels.most_lines * panels.most_columns);
-  const std::int64_t most_c =
-      std::clamp<std::int64_t>(fit, few, one_tap ? kOuterProductTileC1 : kOuterProductTileC);
+  const std::int64_t most_c = std::clamp<std::int64_t>(
+      fit, few, problem.taps() == 1 ? kOuterProductTileC1 : kOuterProductTileC);
   const std::int64_t tiles_c = ceil_div(c, most_c), tiles_k = ceil_div(k, kOuterProductTileK);
-  if (c <= kFewChannels) {
-    return {ceil_div(c, tiles_c),
-            tile_step(problem, k, kOuterProductTileK, problem.groups * tiles_c)};
-  }
-  return {tile_step(problem, c, most_c, problem.groups * tiles_k), ceil_div(k, tiles_k)};
-}
-
-inline XPanels panels_of(const WgradProblem& problem) {
-  return x_panels(problem, kMostXElements, outer_product_steps(problem).c);
-}
-
-// These make room for any instruction set's panels, of 6 channels and more (fewer if there is one).
-inline std::int64_t dy_elements(const WgradProblem& problem) {
-  return (kMaxChunkPixels + kPanelSlack) * round_up(outer_product_steps(problem).k, 32);
-}
-inline std::int64_t x_elements(const WgradProblem& problem) {
-  const XPanels panels = panels_of(problem);
-  const std::int64_t c = outer_product_steps(problem).c;
-  return panels.most_lines * panels.most_columns * (c + 32) + (c / 3 + 1) * kPanelSlack + 64;
+  const ChunkGrid grid = chunk_grid(problem, shape.pixels);
+  const bool cuts_c = c > kFewChannels;
+  shape.c =
+      cuts_c ? tile_step(problem, grid, c, most_c, problem.groups * tiles_k) : ceil_div(c, tiles_c);
+  shape.k = cuts_c ? ceil_div(k, tiles_k)
+                   : tile_step(problem, grid, k, kOuterProductTileK, problem.groups * tiles_c);
+  shape.x = x_panels(problem, shape.halves, shape.extent, shape.c);
+  return shape;
 }
 
 // Returns the largest step of at most `most` that cuts count into equal parts.
@@ -178,22 +241,11 @@ double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::in
 struct TileForm {
   bool swapped = false;                 // dy is broadcast to channels of x side by side
   std::int64_t x_step = 1, k_step = 1;  // channels of a register tile
-  std::int64_t images = 1, pixels = 1;  // of an element of the panels
-
-  // Tells whether an element of image n has a second one in the chunk.
-  bool has_partner(const PixelBox& box, std::int64_t n) const {
-    return images > 1 && n + 1 < box[0].end;
-  }
 };
 template <typename Element>
 TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
                    const XPanels& panels, const Tile& tile) {
   TileForm form;
-  // Pairs are of neighbouring images where a chunk has several, else of neighbouring pixels: rows
-  // of an odd number of pixels waste half a pair.
-  if (std::is_same_v<Element, BFloat16Pair>) {
-    (chunk_extent(problem)[0] > 1 ? form.images : form.pixels) = 2;
-  }
   const std::int64_t c = tile.c.size(), k = tile.k.size();
   const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
   // Swapped sums pass through memory once more on their way to the partial.

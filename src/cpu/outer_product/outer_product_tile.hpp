@@ -98,7 +98,6 @@ class OuterProductTile {
 
   // Returns false if the chunk must be left to plain multiply-adds, as ChunkPanels::start() says.
   bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
-    box_ = box;
     const bool starts = panels_.start(box);
     const bool stores = first_sums_.are_of(box, starts, partial);
     if (!starts) return false;
@@ -112,7 +111,6 @@ class OuterProductTile {
                 panels_.all_steps());
     const Reuse reuse = panels_.shape().reuse;
     for (std::int64_t t = 0; t < ad.taps; ++t) {
-      if (reuse == Reuse::plane) panels_.pack_planes(t);
       for (std::int64_t r = 0; r < ah.taps; ++r) {
         panels_.list_rows(t, r);
         runs_.forget_rows();
@@ -174,7 +172,7 @@ class OuterProductTile {
       const std::int64_t count = std::min(x_step, tile_.c.size() - c);
       for (std::int64_t s = 0; s < taps; ++s) {
         add_rows(count, panels_.x_panel(c) + s * panels_.shape().tap_columns * x_step,
-                 seen_by(first_tap + s),
+                 panels_.seen_by(first_tap + s),
                  filter_row + ((first_tap + s) * pb_.group_c() + tile_.c.begin + c) * pb_.K);
       }
     }
@@ -187,13 +185,6 @@ class OuterProductTile {
       add_rows(std::min(x_step, total - i), panels_.x_panel(i), {0, panels_.steps()},
                filter_row + i * pb_.K);
     }
-  }
-
-  // Returns the elements of a row of dy for which tap s is in x, or a few more.
-  Range seen_by(std::int64_t s) const {
-    const Range inside = intersect(box_[3], outputs_inside(pb_.axis[2], s));
-    return {(inside.begin - box_[3].begin) / form().pixels,
-            ceil_div(inside.end - box_[3].begin, form().pixels)};
   }
 
   // Multiplies the listed rows of `count` channels of x by every dy panel, for `count` rows of the
@@ -251,7 +242,6 @@ class OuterProductTile {
   const OuterProductIsa<Element>& isa_;
   const WgradProblem& pb_;
   const Tile& tile_;
-  PixelBox box_;
   ChunkPanels<Scalar, Element> panels_;
   RunList runs_;
   TileSums& sums_;

@@ -12,17 +12,18 @@
 namespace convgrad {
 namespace {
 
+template <typename Element>
 TileSteps tile_steps(const WgradProblem& problem) {
-  const OuterProductSteps steps = outer_product_steps(problem);
-  return {problem.taps(), steps.c, steps.k};
+  const OuterProductShape shape = outer_product_shape<Element>(problem);
+  return {problem.taps(), shape.c, shape.k};
 }
 
 // Elements are of the type of the sums, also for bfloat16 pairs, which are as large.
+template <typename Element>
 std::int64_t workspace_bytes(const WgradProblem& problem) {
-  const OuterProductSteps steps = outer_product_steps(problem);
+  const OuterProductShape shape = outer_product_shape<Element>(problem);
   // direct_chunk() works in the same space when dy is not finite.
-  return std::max(dy_elements(problem) + x_elements(problem),
-                  kMaxChunkPixels * (steps.c + steps.k)) *
+  return std::max(shape.dy_elements() + shape.x_elements(), kMaxChunkPixels * (shape.c + shape.k)) *
          dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
@@ -44,18 +45,18 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 // are turned round, which is what the third is for.
 template <typename Element>
 double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa, double peak) {
-  const XPanels panels = panels_of(problem);
+  const OuterProductShape shape = outer_product_shape<Element>(problem);
+  const XPanels& panels = shape.x;
   const std::int64_t c = problem.group_c(), k = problem.group_k();
   const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
   const double cost =
       std::min(tile_cost(isa, rows, k), std::floor(tile_cost(isa, k, rows) * 4 / 3));
   const double filter_rows = static_cast<double>(problem.taps()) /
                              static_cast<double>(panels.joined ? problem.axis[2].taps : 1);
-  const OuterProductSteps steps = outer_product_steps(problem);
-  const double moves = static_cast<double>(k * ceil_div(c, steps.c)) +
-                       static_cast<double>(c * ceil_div(k, steps.k)) *
+  const double moves = static_cast<double>(k * ceil_div(c, shape.c)) +
+                       static_cast<double>(c * ceil_div(k, shape.k)) *
                            (panels.reuse == Reuse::tap ? filter_rows : 1.5);
-  const auto tiles = static_cast<double>(ceil_div(c, steps.c) * ceil_div(k, steps.k));
+  const auto tiles = static_cast<double>(ceil_div(c, shape.c) * ceil_div(k, shape.k));
   return static_cast<double>(term_count(problem)) * static_cast<double>(problem.groups) *
          (cost * filter_rows / peak + moves * 0.3e-9 + tiles * 15e-9) /
          (std::is_same_v<Element, BFloat16Pair> ? 2.0 : 1.0);
@@ -70,8 +71,8 @@ constexpr Kernel kernel(std::string_view name, std::string_view summary) {
             return problem.dtype == DType::f64 ? seconds(problem, set.f64.outer_product, set.peak)
                                                : seconds(problem, set.f32.outer_product, set.peak);
           },
-          tile_steps,
-          workspace_bytes,
+          tile_steps<float>,
+          workspace_bytes<float>,
           accumulate<set>,
           nullptr,
           true,
@@ -105,10 +106,10 @@ constinit const Kernel kOuterProductBf16Kernel = {
     "sums of outer products of bfloat16 pairs, 14 x 32 in registers; AVX512-BF16",
     why_not_pairs,
     [](const WgradProblem& pb) { return seconds(pb, kAvx512Bf16Isa, kAvx512Isa.peak); },
-    tile_steps,
-    workspace_bytes,
+    tile_steps<BFloat16Pair>,
+    workspace_bytes<BFloat16Pair>,
     accumulate_pairs,
-    nullptr,
+    [](const WgradProblem& pb) { return outer_product_shape<BFloat16Pair>(pb).pixels; },
     true,
     true};
 

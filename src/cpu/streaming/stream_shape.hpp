@@ -92,7 +92,7 @@ inline std::int64_t stream_tile_k(const WgradProblem& problem) {
   const std::int64_t group_k = problem.group_k();
   const std::int64_t most = std::max(kStreamTileK / problem.group_c(), kMostLanes);
   const std::int64_t groups = std::max<std::int64_t>(most / group_k, 1);  // in a tile
-  return tile_step(problem, problem.groups, groups, 1) * group_k;
+  return tile_step(problem, chunk_grid(problem), problem.groups, groups, 1) * group_k;
 }
 
 // Makes room for the sums of a tile's taps and lanes, and for those of its last vectors: a vector
