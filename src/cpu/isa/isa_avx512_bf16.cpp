@@ -13,7 +13,11 @@ namespace {
 struct Avx512Bf16 : Avx512 {
   template <typename Sum, typename V>
   static Sum add_products_of_pairs(Sum sum, V x, V dy) {
-    return (Sum)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)dy);
+    if constexpr (sizeof(Sum) == kVectorBytes) {
+      return (Sum)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)dy);
+    } else {
+      return (Sum)_mm256_dpbf16_ps((__m256)sum, (__m256bh)x, (__m256bh)dy);
+    }
   }
 };
 

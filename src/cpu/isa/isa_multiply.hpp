@@ -1,5 +1,6 @@
 // isa_multiply.hpp - the register tile of outer_product. M values of x, broadcast one by one, meet
-// NV vectors of dy, for one pixel after the other.
+// NV vectors of dy, for one pixel after the other. Half a vector may follow: a processor that
+// computes vectors of 64 bytes in two steps saves one.
 //
 // Each sum waits for the one of the pixel before, 4 cycles with AVX-512 and AVX2, and two can be
 // computed in a cycle, so at least 8 sums are needed to keep both units busy. More of them save
@@ -52,16 +53,19 @@ static inline long cell_bytes(Cells what) {
 
 // The sums of `columns` columns go through memory, where a row of them is converted in vectors.
 // They begin at 0 and so are never -0.
-template <typename Set, int M, int NV, typename Acc>
+template <typename Set, int M, int NV, bool HasHalf, typename Acc>
 [[gnu::always_inline]] static inline void add_sums(
-    const typename VectorOf<Set, Acc>::Type (&sum)[M][NV], int columns, void* cells, long cells_row,
+    const typename VectorOf<Set, Acc>::Type (&sum)[M][NV + 1],
+    const typename VectorOf<Set, Acc>::Half (&half)[M], int columns, void* cells, long cells_row,
     Cells what) {
   constexpr long kLanes = VectorOf<Set, Acc>::kLanes;
-  alignas(Set::kVectorBytes) Acc row[NV * kLanes];
+  constexpr long kColumns = NV * kLanes + (HasHalf ? kLanes / 2 : 0);
+  alignas(Set::kVectorBytes) Acc row[kColumns];
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i) {
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) store(row + v * kLanes, sum[i][v]);
+    if constexpr (HasHalf) store(row + NV * kLanes, half[i]);
     if constexpr (sizeof(Acc) == sizeof(float)) {
       if (what == Cells::bfloat16s) {
         round_to_bfloat16<Set>(row, columns, static_cast<std::uint16_t*>(cells) + i * cells_row);
@@ -76,18 +80,19 @@ template <typename Set, int M, int NV, typename Acc>
     double* out = static_cast<double*>(cells) + i * cells_row;
     if (what == Cells::stored) {
       for (int j = 0; j < columns; ++j) out[j] = static_cast<double>(row[j]);
-    } else if (columns == NV * kLanes) {  // known to the compiler: no loop for a rest
-      for (int j = 0; j < NV * kLanes; ++j) out[j] += static_cast<double>(row[j]);
+    } else if (columns == kColumns) {  // known to the compiler: no loop for a rest
+      for (int j = 0; j < kColumns; ++j) out[j] += static_cast<double>(row[j]);
     } else {
       for (int j = 0; j < columns; ++j) out[j] += static_cast<double>(row[j]);
     }
   }
 }
 
-template <typename Set, int M, int NV, typename Element>
+template <typename Set, int M, int NV, bool HasHalf, typename Element>
 void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun* runs,
                    long run_count, void* cells, long row) {
   using V = typename VectorOf<Set, Element>::Type;
+  using Half = typename VectorOf<Set, Element>::Half;
   using Acc = typename SumOf<Element>::Type;
   constexpr long kLanes = VectorOf<Set, Element>::kLanes;
   const long a_pixel = view.a_pixel, b_pixel = view.b_pixel;
@@ -97,11 +102,13 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
     const char* const line = static_cast<const char*>(cells) + i * row * bytes;
     for (long at = 0; at < columns * bytes; at += 64) __builtin_prefetch(line + at, 1);
   }
-  typename VectorOf<Set, Acc>::Type sum[M][NV];
+  typename VectorOf<Set, Acc>::Type sum[M][NV + 1];  // one more, as there is no array of none
+  typename VectorOf<Set, Acc>::Half half_sum[M];
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i) {
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) sum[i][v] = typename VectorOf<Set, Acc>::Type{};
+    half_sum[i] = typename VectorOf<Set, Acc>::Half{};
   }
   for (long run = 0; run < run_count; ++run) {
     const Element* pa = view.a + runs[run].a;
@@ -110,15 +117,25 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
     const long fetch_step = fetch != runs[run].prefetch_end ? 64 : 0;
 #pragma GCC unroll 4
     for (long p = runs[run].pixels - view.trim; p > 0; --p) {
-      V d[NV];
+      V d[NV + 1];
 #pragma GCC unroll 2
       for (int v = 0; v < NV; ++v) d[v] = load<V>(pb + v * kLanes);
+      Half d_half;
+      if constexpr (HasHalf) d_half = load<Half>(pb + NV * kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < M; ++i) {
         const V broadcast = broadcastable(pa[i]) - V{};  // minus 0 keeps -0, plus 0 does not
 #pragma GCC unroll 2
         for (int v = 0; v < NV; ++v) {
           sum[i][v] = multiply_add<Set, Element>(sum[i][v], broadcast, d[v]);
+        }
+        if constexpr (HasHalf) {
+          // A float is an operand in memory. For pairs that is no faster than a register.
+          Half low = broadcastable(pa[i]) - Half{};
+          if constexpr (__is_same(Element, BFloat16Pair)) {
+            __builtin_memcpy(&low, &broadcast, sizeof low);
+          }
+          half_sum[i] = multiply_add<Set, Element>(half_sum[i], low, d_half);
         }
       }
       // Fetches always, without a branch: where nothing is to be fetched, the same line again.
@@ -128,7 +145,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
       pb += b_pixel;
     }
   }
-  add_sums<Set, M, NV, Acc>(sum, columns, cells, row, view.cells);
+  add_sums<Set, M, NV, HasHalf, Acc>(sum, half_sum, columns, cells, row, view.cells);
 }
 
 // Each number of rows is a function of its own, as the sums must be in registers.
@@ -140,10 +157,19 @@ void multiply_rows(int rows, int columns, const ProductView<Element>& view, cons
       return multiply_rows<Set, M - 1>(rows, columns, view, runs, run_count, cells, row);
     }
   }
-  if (columns <= VectorOf<Set, Element>::kLanes) {
-    multiply_tile<Set, M, 1>(columns, view, runs, run_count, cells, row);
+  constexpr long kLanes = VectorOf<Set, Element>::kLanes;
+  if constexpr (Set::kVectorBytes == 64) {
+    if (columns <= kLanes / 2) {
+      return multiply_tile<Set, M, 0, true>(columns, view, runs, run_count, cells, row);
+    }
+    if (columns > kLanes && columns <= kLanes + kLanes / 2) {
+      return multiply_tile<Set, M, 1, true>(columns, view, runs, run_count, cells, row);
+    }
+  }
+  if (columns <= kLanes) {
+    multiply_tile<Set, M, 1, false>(columns, view, runs, run_count, cells, row);
   } else {
-    multiply_tile<Set, M, 2>(columns, view, runs, run_count, cells, row);
+    multiply_tile<Set, M, 2, false>(columns, view, runs, run_count, cells, row);
   }
 }
 
