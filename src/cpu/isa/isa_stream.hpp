@@ -156,14 +156,61 @@ struct RegisterSums {
         }
         if (r + 1 < Rows) row = opaque(row + x_row);
       }
-      // Lines are fetched with each pixel: all of them at once would keep the loads of x waiting.
-      for (long i = view.fetch_x_lines; i > 0; --i, fetch_x += 64)
-        __builtin_prefetch(fetch_x, 0, 2);
-      for (long i = view.fetch_dy_lines; i > 0; --i, fetch_dy += 64) {
-        __builtin_prefetch(fetch_dy, 0, 2);
-      }
+      fetch(view);
       px += x_pixel;
       pdy += dy_pixel;
+    }
+  }
+
+  // The last three pixels of dy are in registers, the last one first. A pixel of x and those below
+  // it meet them with the taps First to Last, of which tap 0 meets a new pixel of dy.
+  template <int First, int Last, typename LoadDy>
+  [[gnu::always_inline]] void roll(const StreamView<Stored>& view, const Stored*& px,
+                                   const Stored*& pdy, V (&d)[3][Count], const LoadDy& load_dy) {
+#pragma GCC unroll 8
+    for (int j = 0; j < Count; ++j) {
+      if constexpr (Last == 2) d[2][j] = d[1][j];
+      if constexpr (First < 2 && Last > 0) d[1][j] = d[0][j];
+    }
+    if constexpr (First == 0) {
+      load_dy(pdy, d[0]);
+      pdy += view.dy_pixel;
+      fetch(view);
+    }
+    const Stored* row = px;
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+      V x[Count];
+      load_pairs<Set>(row, x);
+#pragma GCC unroll 8
+      for (int s = First; s <= Last; ++s) {
+#pragma GCC unroll 8
+        for (int j = 0; j < Count; ++j) sum[r][s][j] += x[j] * d[s][j];
+      }
+      if (r + 1 < Rows) row = opaque(row + view.x_row);
+    }
+    px += view.x_pixel;
+  }
+
+  // Adds a run of at least two pixels that see x with all taps, where neighbouring taps see
+  // neighbouring pixels: x is widened once for the taps of a row, in the order of add_run().
+  template <typename LoadDy>
+  [[gnu::always_inline]] void add_rolling(const StreamView<Stored>& view, const StreamRun& run,
+                                          const LoadDy& load_dy) {
+    const Stored *px = view.x + run.x, *pdy = view.dy + run.dy;
+    V d[3][Count];
+    roll<0, 0>(view, px, pdy, d, load_dy);
+    roll<0, 1>(view, px, pdy, d, load_dy);
+    for (int p = run.pixels - 2; p > 0; --p) roll<0, 2>(view, px, pdy, d, load_dy);
+    roll<1, 2>(view, px, pdy, d, load_dy);
+    roll<2, 2>(view, px, pdy, d, load_dy);
+  }
+
+  // Lines are fetched with each pixel: all of them at once would keep the loads of x waiting.
+  [[gnu::always_inline]] void fetch(const StreamView<Stored>& view) {
+    for (long i = view.fetch_x_lines; i > 0; --i, fetch_x += 64) __builtin_prefetch(fetch_x, 0, 2);
+    for (long i = view.fetch_dy_lines; i > 0; --i, fetch_dy += 64) {
+      __builtin_prefetch(fetch_dy, 0, 2);
     }
   }
 
@@ -176,7 +223,14 @@ struct RegisterSums {
     fetch_x = view.fetch_x;
     fetch_dy = view.fetch_dy;
     for (long i = 0; i < run_count; ++i) {
-      if (runs[i].rows == (1 << Rows) - 1 && runs[i].taps == (1 << Taps) - 1) {
+      const bool all = runs[i].rows == (1 << Rows) - 1 && runs[i].taps == (1 << Taps) - 1;
+      if constexpr (sizeof(Stored) < sizeof(Element) && Taps == 3 && Count == 2) {  // no more fit
+        if (all && runs[i].pixels > 1 && view.x_tap == view.x_pixel) {
+          add_rolling(view, runs[i], load_dy);
+          continue;
+        }
+      }
+      if (all) {
         add_run<true>(view, runs[i], load_dy);
       } else {
         add_run<false>(view, runs[i], load_dy);
