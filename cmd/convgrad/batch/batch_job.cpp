@@ -16,35 +16,29 @@
 namespace convgrad::cli {
 namespace {
 
-// Adds size and time of each file as they are now, the same for any order of fields. Returns false
+// Returns size and time of each file as they are now, the same for any order of fields, or nothing
 // if one is no regular file.
-bool add_stamps(std::vector<std::pair<std::string, std::string>> files, Json& stamps) {
+std::optional<Json> stamps_of(std::vector<std::pair<std::string, std::string>> files) {
+  Json stamps = Json::array();
   std::ranges::sort(files);
   for (const auto& [field, path] : files) {
     struct stat status {};
     if (path.empty()) continue;
-    if (::stat(split_tensor_name(path).file.c_str(), &status) != 0) return false;
-    if (!S_ISREG(status.st_mode)) return false;
+    if (::stat(split_tensor_name(path).file.c_str(), &status) != 0) return {};
+    if (!S_ISREG(status.st_mode)) return {};
     const auto seconds = std::int64_t{status.st_mtim.tv_sec};
     stamps.push_back({status.st_size, seconds * 1000000000 + status.st_mtim.tv_nsec});
   }
-  return true;
-}
-
-// Returns the stamps of the inputs. They are taken before the job reads them, so that a job whose
-// inputs change while it runs is run again.
-std::optional<Json> input_stamps(const BatchJob& job) {
-  Json stamps = Json::array();
-  if (!add_stamps(job.inputs, stamps)) return {};
   return stamps;
 }
 
 // Returns the line of the state by which the job is done, with its outputs as they are now, or
 // nothing for files without stamps: such a job is always run.
 std::optional<std::string> state_line(const BatchJob& job, const std::optional<Json>& inputs) {
-  if (!inputs) return {};
+  const std::optional<Json> outputs = stamps_of(job.outputs);
+  if (!inputs || !outputs) return {};
   Json files = *inputs;
-  if (!add_stamps(job.outputs, files)) return {};
+  files.insert(files.end(), outputs->begin(), outputs->end());
   return Json{{"job", job.spelled}, {"program", cat(kVersion, " ", kGitRevision)}, {"files", files}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -118,7 +112,8 @@ Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, boo
                       BatchState* state, const std::function<void(double)>& on_progress) {
   const auto start = Clock::now();
   Outcome outcome;
-  const std::optional<Json> inputs = state != nullptr ? input_stamps(job) : std::nullopt;
+  // Before the job reads them: one whose inputs change while it runs is run again.
+  const std::optional<Json> inputs = state != nullptr ? stamps_of(job.inputs) : std::nullopt;
   try {
     if (resumes && state != nullptr && is_done(job, inputs, *state)) {
       outcome.verdict = Verdict::skipped;
