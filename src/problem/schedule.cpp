@@ -177,7 +177,8 @@ ChunkGrid chunk_grid(const WgradProblem& problem, std::int64_t most_pixels) {
 }
 
 std::int64_t long_chunk_pixels(const WgradProblem& problem) {
-  return std::min(kMaxLongChunkPixels, ceil_div(term_count(problem), least_slices(problem)));
+  return std::clamp(ceil_div(term_count(problem), least_slices(problem)), kMaxChunkPixels,
+                    kMaxLongChunkPixels);
 }
 
 ChunkRun SliceGrid::chunks_of(std::int64_t slice, Range within) const {

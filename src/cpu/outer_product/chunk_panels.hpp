@@ -57,6 +57,7 @@ class ChunkPanels {
     input_ = input_box(pb_, box);
     const auto& [d, h, w] = pb_.axis;
     x_apart_ = second_pixel(block_.x_strides, {d.stride, h.stride, w.stride});
+    dy_apart_ = second_pixel(block_.dy_strides, {1, 1, 1});
     for (std::size_t a = 0; a < 2; ++a) lines_[a] = lines_of(a);
     pack_dy();
     if (isa_.exponent_range == nullptr && sees_padding(pb_.axis[2]) && !dy_is_finite()) {
@@ -96,8 +97,7 @@ class ChunkPanels {
       const std::int64_t d = input_position(pb_.axis[0], z, t);
       const std::int64_t h = input_position(pb_.axis[1], p, r);
       RowsThere there = rows_there(n, d, h);
-      there.second =
-          there.second && n >= pairs_[0].begin && z >= pairs_[1].begin && p >= pairs_[2].begin;
+      there.second = there.second && has_second(n, z, p);
       if (there.any()) {
         rows_[row_count_] = {line_of(n, d, h), pixel * form_.k_step, x_offset(block_, n, d, h, 0),
                              there};
@@ -144,6 +144,12 @@ class ChunkPanels {
                 contains(input_[1], h + apart(2, pb_.axis[1].stride))};
   }
 
+  // Tells whether a row has second pixels; along q, all elements of a row but the first of an odd
+  // number have.
+  bool has_second(std::int64_t n, std::int64_t z, std::int64_t p) const {
+    return n >= pairs_[0].begin && z >= pairs_[1].begin && p >= pairs_[2].begin;
+  }
+
   // Fills dy_panels_[k / k_step][row][pixel][k % k_step], zeros behind the last k.
   void pack_dy() {
     const Strides& strides = block_.dy_strides;
@@ -154,11 +160,10 @@ class ChunkPanels {
     for (std::int64_t n = low_[0].begin; n < low_[0].end; ++n) {
       for (std::int64_t z = low_[1].begin; z < low_[1].end; ++z) {
         for (std::int64_t p = low_[2].begin, end = p; p < low_[2].end; p = end) {
-          const bool is_pair = n >= pairs_[0].begin && z >= pairs_[1].begin && p >= pairs_[2].begin;
           end = !together ? p + 1 : p < pairs_[2].begin ? pairs_[2].begin : low_[2].end;
           const std::int64_t at = dy_offset(block_, n, z, p, 0), rows = end - p;
           pack_pixels(at, rows, {low_[3].begin, pairs_[3].begin}, false);
-          pack_pixels(at, rows, pairs_[3], is_pair);
+          pack_pixels(at, rows, pairs_[3], has_second(n, z, p));
         }
       }
     }
@@ -167,7 +172,7 @@ class ChunkPanels {
     if (pixels.size() <= 0) return;
     const Strides& s = block_.dy_strides;
     const std::int64_t offset = row_start + pixels.begin * s.spatial[2] + tile_.k.begin * s.c;
-    PackSource from = source(block_.dy, offset, s.spatial[2], second_pixel(s, {1, 1, 1}), s.c);
+    PackSource from = source(block_.dy, offset, s.spatial[2], dy_apart_, s.c);
     if (!is_pair) from.second = nullptr;
     isa_.pack(from, rows * pixels.size(), tile_.k.size(),
               {static_cast<int>(form_.k_step), dy_panel_elements()}, dy_panels_ + dy_elements_);
@@ -316,8 +321,8 @@ class ChunkPanels {
   std::array<Range, 3> input_;
   std::array<Range, 2> lines_;    // positions along d and h of the rows that a packing has
   std::int64_t dy_elements_ = 0;  // of a panel, as they are packed now
-  std::int64_t x_apart_ = 0;      // elements of the file from a first pixel's x to the second's
-  std::int64_t columns_ = 0;      // of the x panels as they are packed now
+  std::int64_t x_apart_ = 0, dy_apart_ = 0;  // from a first pixel to the second, in the files
+  std::int64_t columns_ = 0;                 // of the x panels as they are packed now
   std::int64_t row_count_ = 0;
   PanelRow rows_[kMaxChunkPixels];
 };

@@ -59,7 +59,7 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
   const auto tiles = static_cast<double>(ceil_div(c, shape.c) * ceil_div(k, shape.k));
   return static_cast<double>(term_count(problem)) * static_cast<double>(problem.groups) *
          (cost * filter_rows / peak + moves * 0.3e-9 + tiles * 15e-9) /
-         (std::is_same_v<Element, BFloat16Pair> ? 2.0 : 1.0);
+         (kIsPair<Element> ? 2.0 : 1.0);
 }
 
 template <const IsaSet& set, std::string (*lacks)(const Machine&)>
