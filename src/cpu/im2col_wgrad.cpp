@@ -32,16 +32,9 @@ TileSteps tile_steps(const WgradProblem& problem) {
 
 // If so, x as the file has it is the matrix of columns, and nothing is copied.
 bool is_pointwise(const WgradProblem& problem) {
-  for (const SpatialAxis& axis : problem.axis) {
-    if (axis.taps != 1 || axis.stride != 1 || axis.pad_before != 0 || axis.in != axis.out) {
-      return false;
-    }
-  }
-  return true;
-}
-
-std::int64_t pixel_count(const PixelBox& box) {
-  return box[0].size() * box[1].size() * box[2].size() * box[3].size();
+  return std::ranges::all_of(problem.axis, [](const SpatialAxis& axis) {
+    return axis.taps == 1 && axis.stride == 1 && axis.pad_before == 0 && axis.in == axis.out;
+  });
 }
 
 template <typename Scalar, typename Acc>

@@ -59,12 +59,38 @@ void pack_pixels(const Scalar* source, std::int64_t pixels, std::int64_t pixel_s
   }
 }
 
+inline std::int64_t pixel_count(const PixelBox& box) {
+  return box[0].size() * box[1].size() * box[2].size() * box[3].size();
+}
+
 // Calls function(n, z, p) for each row of output pixels.
 template <typename Function>
 void for_each_row(const PixelBox& box, Function&& function) {
   for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
     for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
       for (std::int64_t p = box[2].begin; p < box[2].end; ++p) function(n, z, p);
+    }
+  }
+}
+
+// Calls use(offset, pixels, first) for pixels of a box that are evenly spaced in a tensor with
+// these strides: rows, or all rows of an image or of several where no other pixels are between
+// them. Counts offset, and the first of the pixels, from the box's first pixel on.
+template <typename Use>
+void for_each_piece(const Strides& strides, const PixelBox& box, Use&& use) {
+  const std::array<std::int64_t, 4> stride = {strides.n, strides.spatial[0], strides.spatial[1],
+                                              strides.spatial[2]};
+  std::array<std::int64_t, 4> count = {box[0].size(), box[1].size(), box[2].size(), 1};
+  std::int64_t pixels = box[3].size(), first = 0;
+  for (std::size_t a = 3; a-- > 0 && stride[a] == stride[a + 1] * box[a + 1].size();) {
+    pixels *= count[a];
+    count[a] = 1;
+  }
+  for (std::int64_t n = 0; n < count[0]; ++n) {
+    for (std::int64_t d = 0; d < count[1]; ++d) {
+      for (std::int64_t h = 0; h < count[2]; ++h, first += pixels) {
+        use(n * stride[0] + d * stride[1] + h * stride[2], pixels, first);
+      }
     }
   }
 }

@@ -61,52 +61,33 @@ class ConvertedTile {
   bool add_chunk(const PixelBox& box, const PixelBox* /*next*/, double* partial) {
     copy_.pixels = box;
     copy_.input = input_box(pb_, box);
-    copy_x(box[0]);
-    copy_dy(box);
+    const auto& [d, h, w] = copy_.input;
+    copy_.x_strides = box_strides(true, c_.size(), {d.size(), h.size(), w.size()});
+    copy_.dy_strides = box_strides(true, k_.size(), {box[1].size(), box[2].size(), box[3].size()});
+    copy_.x = x_ - c_.begin;  // of channel 0, as if it were there
+    copy_.dy = dy_ - k_.begin;
+    // All that the chunk sees is copied once: filters overlap, so most values are read by several
+    // taps.
+    copy(from_.x, x_offset(from_, box[0].begin, d.begin, h.begin, w.begin), from_.x_strides,
+         {box[0], d, h, w}, c_, x_);
+    copy(from_.dy, dy_offset(from_, box[0].begin, box[1].begin, box[2].begin, box[3].begin),
+         from_.dy_strides, box, k_, dy_);
     return inner_.add_chunk(box, nullptr, partial);
   }
 
  private:
-  // Copies all that the chunk sees once: filters overlap, so most values are read by several taps.
-  void copy_x(Range images) {
-    const std::array<Range, 3>& in = copy_.input;
-    copy_.x_strides = box_strides(true, c_.size(), {in[0].size(), in[1].size(), in[2].size()});
-    copy_.x = x_ - c_.begin;  // of channel 0, as if it were there
-    Acc* out = x_;
-    for (std::int64_t n = images.begin; n < images.end; ++n) {
-      for (std::int64_t d = in[0].begin; d < in[0].end; ++d) {
-        for (std::int64_t h = in[1].begin; h < in[1].end; ++h) {
-          const std::int64_t at = x_offset(from_, n, d, h, in[2].begin);
-          copy_row(from_.x, at, from_.x_strides, in[2].size(), c_, out);
-          out += in[2].size() * c_.size();
-        }
-      }
-    }
-  }
-
-  void copy_dy(const PixelBox& box) {
-    copy_.dy_strides = box_strides(true, k_.size(), {box[1].size(), box[2].size(), box[3].size()});
-    copy_.dy = dy_ - k_.begin;
-    Acc* out = dy_;
-    for_each_row(box, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
-      const std::int64_t at = dy_offset(from_, n, z, p, box[3].begin);
-      copy_row(from_.dy, at, from_.dy_strides, box[3].size(), k_, out);
-      out += box[3].size() * k_.size();
+  // Pixels with all channels of the tensor are one piece of memory, packed as one long pixel.
+  void copy(const void* data, std::int64_t start, const Strides& strides, const PixelBox& box,
+            Range channels, Acc* out) {
+    const Scalar* from = static_cast<const Scalar*>(data) + start + channels.begin * strides.c;
+    for_each_piece(strides, box, [&](std::int64_t at, std::int64_t pixels, std::int64_t first) {
+      if (pixels <= 0) return;
+      const bool is_one = strides.c == 1 && strides.spatial[2] == channels.size();
+      const std::int64_t count = channels.size() * (is_one ? pixels : 1);
+      packer_.pack({from + at, nullptr, static_cast<int>(pb_.dtype), strides.spatial[2], strides.c},
+                   is_one ? 1 : pixels, count, {static_cast<int>(count), 0},
+                   out + first * channels.size());
     });
-  }
-
-  // Rows with all channels of the tensor are one piece of memory, packed as one long pixel.
-  void copy_row(const void* data, std::int64_t offset, const Strides& strides, std::int64_t pixels,
-                Range channels, Acc* out) {
-    if (pixels <= 0) return;
-    const Scalar* from = static_cast<const Scalar*>(data) + offset + channels.begin * strides.c;
-    PackSource source = {from, nullptr, static_cast<int>(pb_.dtype), strides.spatial[2], strides.c};
-    std::int64_t count = channels.size();
-    if (source.channel_stride == 1 && source.pixel_stride == count) {  // one piece
-      count *= pixels;
-      pixels = 1;
-    }
-    packer_.pack(source, pixels, count, {static_cast<int>(count), 0}, out);
   }
 
   const OuterProductIsa<Acc>& packer_;

@@ -47,9 +47,9 @@ class LanePanels {
     const std::int64_t at =
         dy_offset(from_, box[0].begin, box[1].begin, box[2].begin, box[3].begin);
     const Strides& strides = from_.dy_strides;
-    for_each_piece(strides, box, [&](std::int64_t offset, std::int64_t pixels, std::int64_t to) {
+    for_each_piece(strides, box, [&](std::int64_t offset, std::int64_t pixels, std::int64_t first) {
       packer_.pack(source(from_.dy, at + offset + k_.begin * strides.c, strides), pixels, k_.size(),
-                   {lanes(), 0}, dy_ + to);
+                   {lanes(), 0}, dy_ + first * width_);
     });
   }
 
@@ -66,35 +66,13 @@ class LanePanels {
         x_offset(from_, panels_.pixels[0].begin, in[0].begin, in[1].begin, in[2].begin) +
         first_group * group_c * strides.c;
     for_each_piece(strides, {panels_.pixels[0], in[0], in[1], in[2]},
-                   [&](std::int64_t offset, std::int64_t pixels, std::int64_t to) {
-                     pack_piece(source(from_.x, at + offset, strides), pixels, x_ + to);
+                   [&](std::int64_t offset, std::int64_t pixels, std::int64_t first) {
+                     pack_piece(source(from_.x, at + offset, strides), pixels, x_ + first * width_);
                    });
   }
 
  private:
   int lanes() const { return static_cast<int>(width_); }
-
-  // Calls use(offset in the tensor, pixels, offset in the panel) for pixels that are evenly spaced:
-  // rows, or all rows of an image or of several where no other pixels are between them.
-  template <typename Use>
-  void for_each_piece(const Strides& strides, const std::array<Range, 4>& box, Use&& use) const {
-    const std::array<std::int64_t, 4> stride = {strides.n, strides.spatial[0], strides.spatial[1],
-                                                strides.spatial[2]};
-    std::array<std::int64_t, 4> count = {box[0].size(), box[1].size(), box[2].size(), 1};
-    std::int64_t pixels = box[3].size();
-    for (std::size_t a = 3; a-- > 0 && stride[a] == stride[a + 1] * box[a + 1].size();) {
-      pixels *= count[a];
-      count[a] = 1;
-    }
-    std::int64_t to = 0;
-    for (std::int64_t n = 0; n < count[0]; ++n) {
-      for (std::int64_t d = 0; d < count[1]; ++d) {
-        for (std::int64_t h = 0; h < count[2]; ++h, to += pixels * width_) {
-          use(n * stride[0] + d * stride[1] + h * stride[2], pixels, to);
-        }
-      }
-    }
-  }
 
   PackSource source(const void* data, std::int64_t offset, const Strides& strides) const {
     return {static_cast<const Scalar*>(data) + offset, nullptr, static_cast<int>(pb_.dtype),

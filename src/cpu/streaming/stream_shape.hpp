@@ -9,33 +9,6 @@
 
 namespace convgrad {
 
-// A span is neighbouring output positions of one axis that see x with the same taps.
-struct TapSpan {
-  Range outputs, taps;
-};
-
-inline Range taps_inside(const SpatialAxis& axis, std::int64_t output) {
-  return indices_inside(input_position(axis, output, 0), axis.dilation, axis.taps, axis.in);
-}
-
-// Calls use(TapSpan) for each span of `outputs` whose taps see x.
-template <typename Use>
-void for_each_span(const SpatialAxis& axis, Range outputs, Use&& use) {
-  for (std::int64_t o = outputs.begin; o < outputs.end;) {
-    const Range taps = taps_inside(axis, o);
-    std::int64_t end = o + 1;
-    if (taps == Range{0, axis.taps}) {
-      // All taps see x up to the last output whose last tap is inside.
-      const std::int64_t reach = axis.in - 1 - input_position(axis, 0, axis.taps - 1);
-      end = std::min(outputs.end, reach / axis.stride + 1);
-    } else {
-      while (end < outputs.end && taps_inside(axis, end) == taps) ++end;
-    }
-    if (taps.size() > 0) use(TapSpan{{o, end}, taps});
-    o = end;
-  }
-}
-
 // A chunk's panel may hold so many input pixels; with more, taps are too far apart for this kernel.
 inline constexpr std::int64_t kMostPanelPixels = 8 * kMaxChunkPixels;
 
@@ -64,9 +37,6 @@ inline std::int64_t seen_pixels(const WgradProblem& problem, std::int64_t most) 
     pixels *= static_cast<double>(std::min(in, spanned_inputs(problem.axis[a], extent[a + 1])));
   }
   return pixels > static_cast<double>(most) ? most + 1 : static_cast<std::int64_t>(pixels);
-}
-inline std::int64_t panel_pixels(const WgradProblem& problem) {
-  return seen_pixels(problem, kMostPanelPixels);
 }
 
 // Sets distances between taps and output pixels in x from those between its rows and columns.

@@ -24,10 +24,9 @@ class StreamWalk {
                       Use&& use) {
     // Images come before rows of one: a group of whole images has no border inside.
     const std::size_t axis = box[0].size() > 1 ? 0 : box[1].size() > 1 ? 1 : 2;
-    std::int64_t x_pixels = box[0].size(), dy_pixels = 1;
+    std::int64_t x_pixels = box[0].size();
     for (const Range& range : input_box(pb_, box)) x_pixels *= range.size();
-    for (const Range& range : box) dy_pixels *= range.size();
-    const std::int64_t bytes = std::max(x_pixels, dy_pixels) * pixel_bytes;
+    const std::int64_t bytes = std::max(x_pixels, pixel_count(box)) * pixel_bytes;
     const std::int64_t size = box[axis].size();
     const std::int64_t step =
         ceil_div(size, std::clamp<std::int64_t>(bytes / group_bytes, 1, size));
@@ -103,21 +102,26 @@ class StreamWalk {
     return static_cast<unsigned char>((1 << range.end) - (1 << range.begin));
   }
 
-  // Lists outputs of a row that see the same of the taps [s, s + taps).
-  void list_columns(Range q, std::int64_t s, std::int64_t taps) {
+  // Returns those of the taps that see x from an output position.
+  static Range taps_inside(const SpatialAxis& axis, std::int64_t output, Range taps) {
+    return intersect(
+        indices_inside(input_position(axis, output, 0), axis.dilation, axis.taps, axis.in), taps);
+  }
+
+  // Lists neighbouring outputs of a row that see x with the same of the taps.
+  void list_columns(Range q, Range taps) {
+    const SpatialAxis& axis = pb_.axis[2];
     column_count_ = 0;
-    for_each_span(pb_.axis[2], q, [&](const TapSpan& span) {
-      const Range seen = intersect(span.taps, {s, s + taps});
-      if (seen.size() == 0) return;
-      if (column_count_ > 0) {
-        Columns& last = columns_[column_count_ - 1];
-        if (last.q.end == span.outputs.begin && last.taps == seen) {
-          last.q.end = span.outputs.end;
-          return;
-        }
+    for (std::int64_t end = q.begin; q.begin < q.end; q.begin = end) {
+      const Range seen = taps_inside(axis, q.begin, taps);
+      if (seen == taps) {  // up to the last output that sees x with the last of them
+        const std::int64_t reach = axis.in - 1 - input_position(axis, 0, taps.end - 1);
+        end = std::min(q.end, reach / axis.stride + 1);
+      } else {
+        while (end < q.end && taps_inside(axis, end, taps) == seen) ++end;
       }
-      columns_[column_count_++] = {span.outputs, seen};
-    });
+      if (seen.size() > 0) columns_[column_count_++] = {{q.begin, end}, seen};
+    }
   }
 
   // Lists the runs of the first image, in the order of its pixels, then those of the others. Groups
@@ -130,12 +134,12 @@ class StreamWalk {
     if (wanted == listed_) return;
     listed_ = wanted;
     run_count_ = 0;
-    list_columns(group[3], first.s, taps);
+    list_columns(group[3], {first.s, first.s + taps});
     for (std::int64_t z = group[1].begin; z < group[1].end; ++z) {
       const std::int64_t d = input_position(pb_.axis[0], z, first.t);
       if (!is_inside(pb_.axis[0], d)) continue;
       for (std::int64_t p = group[2].begin; p < group[2].end; ++p) {
-        const Range seen = intersect(taps_inside(pb_.axis[1], p), {first.r, first.r + rows});
+        const Range seen = taps_inside(pb_.axis[1], p, {first.r, first.r + rows});
         if (seen.size() == 0) continue;
         const std::int64_t h = input_position(pb_.axis[1], p, seen.begin);
         for (std::int64_t i = 0; i < column_count_; ++i) {

@@ -34,7 +34,7 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
   const std::int64_t tile_k = stream_tile_k(problem);
   const std::int64_t last_k = problem.K - (ceil_div(problem.K, tile_k) - 1) * tile_k;
   if (!reads_in_place(problem).x || last_k < kMostLanes) {
-    elements += (kMaxChunkPixels + panel_pixels(problem)) * kMostLanes;
+    elements += (kMaxChunkPixels + seen_pixels(problem, kMostPanelPixels)) * kMostLanes;
   }
   if (problem.group_c() > 1 || problem.group_k() > 1) {
     const std::int64_t tile_c = tile_k / problem.group_k() * problem.group_c();
@@ -105,7 +105,8 @@ std::string why_not_shape(const WgradProblem& problem) {
     return cat("a filter of ", problem.taps(), " taps is too large, expected at most ",
                kMostFilterTaps);
   }
-  if (panel_pixels(problem) > kMostPanelPixels) return "its taps are too far apart";
+  if (seen_pixels(problem, kMostPanelPixels) > kMostPanelPixels)
+    return "its taps are too far apart";
   return "";
 }
 
