@@ -31,38 +31,31 @@ struct Run {
   std::int64_t pixels;
 };
 
-// partial[j] += sum over i of x[i][c](lane j) * dy[i][j], j < lanes <= kLanes. With all lanes the
-// number is known to the compiler, which then keeps the sums in registers.
-template <bool Expanded, typename Acc>
-void add_lanes(const Acc* x, std::int64_t x_pixel, const Acc* dy, std::int64_t dy_pixel,
-               std::int64_t pixels, std::int64_t lanes, double* partial) {
-  Acc sum[kLanes] = {};
-  if (lanes == kLanes) {
-    for (std::int64_t i = 0; i < pixels; ++i) {
-      for (std::int64_t j = 0; j < kLanes; ++j) {
-        sum[j] += x[i * x_pixel + (Expanded ? j : 0)] * dy[i * dy_pixel + j];
-      }
-    }
-  } else {
-    for (std::int64_t i = 0; i < pixels; ++i) {
-      for (std::int64_t j = 0; j < lanes; ++j) {
-        sum[j] += x[i * x_pixel + (Expanded ? j : 0)] * dy[i * dy_pixel + j];
-      }
-    }
-  }
-  for (std::int64_t j = 0; j < lanes; ++j) partial[j] += static_cast<double>(sum[j]);
-}
-
-// A run of pixels passes once for each channel and 16 lanes, from a cache after the first time;
-// sums of more lanes would not fit the registers.
+// Adds a run to a tile of partial, 16 channels at a time: sums of more would not fit the registers.
+// It passes once for each of them, from a cache after the first time. With all 16 the number is
+// known to the compiler, which then keeps the sums in registers.
 template <bool Expanded, typename Acc>
 void add_run(const Run<Acc>& run, std::int64_t c_count, std::int64_t k_count, std::int64_t K,
              double* partial) {
   for (std::int64_t c = 0; c < c_count; ++c) {
-    for (std::int64_t j = 0; j < k_count; j += kLanes) {
-      add_lanes<Expanded>(run.x + c * run.x_channel + (Expanded ? j : 0), run.x_pixel, run.dy + j,
-                          run.dy_pixel, run.pixels, std::min(kLanes, k_count - j),
-                          partial + c * K + j);
+    for (std::int64_t k = 0; k < k_count; k += kLanes) {
+      const Acc* const x = run.x + c * run.x_channel + (Expanded ? k : 0);
+      Acc sum[kLanes] = {};
+      const auto add = [&sum, x, dy = run.dy + k, run](auto lanes) {
+        for (std::int64_t i = 0; i < run.pixels; ++i) {
+          for (std::int64_t j = 0; j < lanes; ++j) {
+            sum[j] += x[i * run.x_pixel + (Expanded ? j : 0)] * dy[i * run.dy_pixel + j];
+          }
+        }
+      };
+      const std::int64_t lanes = std::min(kLanes, k_count - k);
+      if (lanes == kLanes) {
+        add(std::integral_constant<std::int64_t, kLanes>());
+      } else {
+        add(lanes);
+      }
+      double* const cells = partial + c * K + k;
+      for (std::int64_t j = 0; j < lanes; ++j) cells[j] += static_cast<double>(sum[j]);
     }
   }
 }

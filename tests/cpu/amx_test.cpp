@@ -85,10 +85,10 @@ TEST_CASE("the problems have every form of panels") {
   std::array<int, 4> split = {};
   for (const ProblemSpec& spec : problems()) {
     const AmxPlan plan = amx_plan(make(spec, DType::bf16, true), 2);
-    wide += plan.sharing.wide;
+    wide += plan.shape.sharing.wide;
     turned += plan.shape.turned;
-    ++split[plan.shape.split];
-    apart += !plan.shape.joined && plan.shape.extent[0] * plan.shape.extent[1] > 1;
+    ++split[plan.shape.sharing.split];
+    apart += !plan.shape.sharing.joined && plan.shape.extent[0] * plan.shape.extent[1] > 1;
   }
   CHECK(wide >= 3);
   CHECK(turned >= 3);
@@ -299,7 +299,7 @@ template <typename Value>
 int wrong_splits(const AmxPacking& packing, const std::vector<Value>& values, int terms) {
   const std::size_t row = values.size() / 16;
   std::vector<AmxBits> tiles(values.size() * static_cast<std::size_t>(terms));
-  AmxExponents range = {};
+  ExponentRange range = {};
   packing.tiles_from_rows(values.data(), static_cast<long>(row), static_cast<long>(row / 2),
                           tiles.data(), static_cast<long>(values.size()), range);
   int wrong = 0;

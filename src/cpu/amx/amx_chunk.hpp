@@ -33,7 +33,7 @@ class AmxChunks {
   // packed: loads of tiles would wait (docs/measurements/performance.md).
   bool add_chunk(const PixelBox& box, double* partial) {
     at_.start_chunk(box);
-    AmxExponents x = {254, 0}, dy = {254, 0};
+    ExponentRange x, dy;
     packer_.pack_dy(dy);
     const AmxTap step = served();
     AmxTap first = {};
@@ -43,7 +43,7 @@ class AmxChunks {
     if (once) {
       packer_.pack_x(first, x);
     } else {
-      read_x(x);
+      x = range_of_x();
     }
     const bool adds = in_range(x, dy);
     stores_ = first_sums_.are_of(box, adds, partial);
@@ -67,14 +67,12 @@ class AmxChunks {
     return f16_terms == 2 ? vectors.f16_as_two : vectors.f16;
   }
 
-  void read_x(AmxExponents& range) const {
+  ExponentRange range_of_x() const {
     const Range c = {at_.first_channel, at_.first_channel + at_.tile.c.size()};
-    const ExponentRange found = exponent_range_of(x_region(at_.pb, at_.block, at_.box, c),
-                                                  packing_.exponent_range, packing_.bytes);
-    range = {found.least, found.most};
+    return exponent_range_of(x_region(at_.pb, at_.block, at_.box, c), packing_.exponent_range,
+                             packing_.bytes);
   }
-  bool in_range(const AmxExponents& x_found, const AmxExponents& dy_found) const {
-    const ExponentRange x = {x_found.least, x_found.most}, dy = {dy_found.least, dy_found.most};
+  bool in_range(const ExponentRange& x, const ExponentRange& dy) const {
     if (at_.pb.dtype == DType::f32) return f32_products_in_range(x, dy);
     // A float16, and each of its two terms, is 0 or at least 2^-24: no product is subnormal.
     return at_.pb.dtype == DType::f16 ? x.most < 31 && dy.most < 31 : bf16_products_in_range(x, dy);
@@ -82,7 +80,7 @@ class AmxChunks {
 
   // Returns the number of taps along each axis that one packing of x serves.
   AmxTap served() const {
-    const AmxSharing& sharing = at_.plan.sharing;
+    const AmxSharing& sharing = at_.shape.sharing;
     AmxTap taps;
     for (std::size_t a = 0; a < 3; ++a) taps[a] = sharing.taps[a] ? at_.pb.axis[a].taps : 1;
     if (sharing.wide) taps[2] = at_.pb.axis[2].taps;
@@ -106,7 +104,7 @@ class AmxChunks {
   // Tells whether a tap of those that a packing serves from `first` on sees x from somewhere. Taps
   // of a wide panel are all in its pixels.
   bool sees_x(const AmxTap& first, const AmxTap& tap) const {
-    const std::size_t axes = at_.plan.sharing.wide ? 2 : 3;
+    const std::size_t axes = at_.shape.sharing.wide ? 2 : 3;
     for (std::size_t a = 0; a < axes; ++a) {
       if (outputs_of(a, first[a] + tap[a]).size() <= 0) return false;
     }
@@ -124,7 +122,7 @@ class AmxChunks {
   // Rows of the filter are next to each other in a group: they see the same lines of x one after
   // the other, which are in the first cache by then.
   void add_taps(const AmxTap& first, const AmxTap& step, double* partial) {
-    const std::int64_t columns = at_.plan.sharing.wide ? 1 : step[2];
+    const std::int64_t columns = at_.shape.sharing.wide ? 1 : step[2];
     AmxTap tap;
     for (tap[2] = 0; tap[2] < columns; ++tap[2]) {
       for (tap[0] = 0; tap[0] < step[0]; ++tap[0]) {
@@ -158,7 +156,7 @@ class AmxChunks {
   void list_runs(const AmxTap& first) {
     const AmxShape& shape = at_.shape;
     run_count_ = 0;
-    if (shape.joined) return add_run(0, 0, 0, 0, shape.pitch);
+    if (shape.sharing.joined) return add_run(0, 0, 0, 0, shape.pitch);
     Range z, p;
     for (int j = 0; j < group_size_; ++j) {
       const AmxTap& tap = group_[static_cast<std::size_t>(j)];

@@ -4,6 +4,8 @@
 // structs only (isa_load.hpp says why). Panels hold 16-bit elements, all distances are in elements.
 #pragma once
 
+#include "cpu/isa/isa.hpp"
+
 namespace convgrad {
 
 typedef unsigned short AmxBits;  // a bfloat16, or a float16
@@ -73,11 +75,6 @@ struct AmxPiece {
   long count, source;
 };
 
-// Holds the least exponent of values that are not 0, and the greatest, as they are stored.
-struct AmxExponents {
-  unsigned least, most;
-};
-
 // Packs values as a file has them to panels of `count` pairs, a multiple of kAmxPairs; term t of a
 // panel is t * term behind the first. Distances of values are in values; channels of pixels are
 // filled up with zeros to a multiple of kAmxChannels. The exponents of what is packed extend
@@ -88,22 +85,20 @@ struct AmxPacking {
   // i] and rows[k%16*row + count + i] of 16 channels.
   void (*tiles_from_pixels)(const void* const* first, const void* const* second, long count,
                             long channels, AmxBits* tiles, long block, long term,
-                            AmxExponents& range);
+                            ExponentRange& range);
   void (*tiles_from_rows)(const void* rows, long row, long count, AmxBits* tiles, long term,
-                          AmxExponents& range);
+                          ExponentRange& range);
   // These make the form of AmxPanels::b from the same.
   void (*pairs_from_pixels)(const void* const* first, const void* const* second, long count,
                             long channels, AmxBits* pairs, long block, long term,
-                            AmxExponents& range);
+                            ExponentRange& range);
   void (*pairs_from_rows)(const void* rows, long row, long count, AmxBits* pairs, long term,
-                          AmxExponents& range);
+                          ExponentRange& range);
   // rows[c*row + i] = data[c*channel_stride + source + j*pixel_stride], j counting in a piece.
   void (*rows_from_channels)(const void* data, long channel_stride, long pixel_stride,
                              const AmxPiece* pieces, long piece_count, long channels, void* rows,
                              long row);
-  // Looks at `pieces` pieces of count values, `stride` bytes apart.
-  void (*exponent_range)(const void* values, long count, long pieces, long stride, unsigned* least,
-                         unsigned* most);
+  ExponentRangeFunction exponent_range;
 };
 
 struct AmxVectors {

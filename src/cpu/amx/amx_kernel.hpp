@@ -26,10 +26,7 @@ class AmxKernel {
     return amx_plan(problem, amx.f16_terms);
   }
 
-  static TileSteps tile_steps(const WgradProblem& problem) {
-    const AmxSteps steps = plan_of(problem).steps;
-    return {problem.taps(), steps.c, steps.k};
-  }
+  static TileSteps tile_steps(const WgradProblem& problem) { return plan_of(problem).steps; }
 
   static std::int64_t workspace_bytes(const WgradProblem& problem) {
     return std::max(amx_workspace(problem, plan_of(problem), nullptr).bytes,
@@ -72,8 +69,7 @@ class AmxKernel {
   static double estimated_seconds(const WgradProblem& problem) {
     constexpr double kStart = 3e-6;  // of the tiles
     const AmxPlan& plan = plan_of(problem);
-    const auto tiles =
-        static_cast<double>(tile_count(problem, {problem.taps(), plan.steps.c, plan.steps.k}));
+    const auto tiles = static_cast<double>(tile_count(problem, plan.steps));
     return static_cast<double>(chunk_grid(problem, plan.chunk_pixels).count) * tiles *
                plan.chunk_seconds +
            kStart;

@@ -20,7 +20,7 @@ class AmxPacker {
   // All channels of a pixel are a few cache lines in the file, so that pixels are outside of
   // channels in the vector functions; a tile's 16 pairs x 16 channels fit the registers (16
   // vectors). Extends the range of exponents by those of dy.
-  void pack_dy(AmxExponents& range) {
+  void pack_dy(ExponentRange& range) {
     const AmxShape& shape = at_.shape;
     const AmxWorkspace& work = at_.work;
     const Strides& strides = at_.block.dy_strides;
@@ -44,11 +44,11 @@ class AmxPacker {
   }
 
   // Packs x for the taps that one packing serves, from `first` on.
-  void pack_x(const AmxTap& first, AmxExponents& range) {
+  void pack_x(const AmxTap& first, ExponentRange& range) {
     const AmxShape& shape = at_.shape;
     const std::int64_t stride = at_.block.x_strides.c;
     const std::byte* data = value(at_.block.x, at_.first_channel * stride);
-    const bool wide = at_.plan.sharing.wide;
+    const bool wide = at_.shape.sharing.wide;
     if (stride == 1) {
       std::byte* edges = at_.work.edges;
       for (const std::size_t half : kHalves) {
@@ -75,8 +75,7 @@ class AmxPacker {
   AmxPieces list_dy(std::size_t half) const {
     const AmxShape& shape = at_.shape;
     const PixelBox& box = at_.half[half];
-    AmxPieces pieces;
-    pieces.start(at_.work.pieces, at_.block.dy_strides.spatial[2]);
+    AmxPieces pieces(at_.work.pieces, at_.block.dy_strides.spatial[2]);
     for_each_row(box, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
       const std::int64_t line = p - box[2].begin;
       pieces.zeros_until(shape.dy_start(n - box[0].begin, z - box[1].begin) +
@@ -96,17 +95,17 @@ class AmxPacker {
 
   // Puts the listed pixels, or 16 channels of rows from `channel` on, in tiles or pairs.
   void put_pixels(bool tiles, std::int64_t channels, std::int64_t pairs, AmxBits* panel,
-                  std::int64_t term, AmxExponents& range) {
+                  std::int64_t term, ExponentRange& range) {
     const auto put = tiles ? packing_.tiles_from_pixels : packing_.pairs_from_pixels;
     put(at_.work.pixels[0], at_.work.pixels[1], pairs, channels, panel, pairs * kAmxRow, term,
         range);
   }
   void put_rows(bool tiles, std::int64_t channel, std::int64_t pairs, AmxBits* panel,
-                std::int64_t term, AmxExponents& range) {
+                std::int64_t term, ExponentRange& range) {
     const auto put = tiles ? packing_.tiles_from_rows : packing_.pairs_from_rows;
     put(row(channel), at_.work.row, pairs, panel, term, range);
   }
-  void put_x_rows(std::int64_t row_channel, std::int64_t c, AmxExponents& range) {
+  void put_x_rows(std::int64_t row_channel, std::int64_t c, ExponentRange& range) {
     put_rows(at_.shape.turned, row_channel, at_.shape.x_pairs,
              at_.work.x + 2 * c * at_.shape.x_pairs, at_.work.x_term, range);
   }
@@ -143,7 +142,7 @@ class AmxPacker {
   // Packs the channels of each tap of a filter row, one after the other, as if they were channels
   // of one pixel: then few channels fill the 16 of a tile (7x7 taps of 3 channels: 7 times 21, not
   // 49 times 3).
-  void pack_wide_rows(const std::byte* data, const AmxTap& first, AmxExponents& range) {
+  void pack_wide_rows(const std::byte* data, const AmxTap& first, ExponentRange& range) {
     const std::int64_t tap_channels = at_.tile.c.size(), pairs = at_.shape.x_pairs;
     AmxTap tap = first;
     for (tap[2] = 0; tap[2] < at_.pb.axis[2].taps; ++tap[2]) {

@@ -42,10 +42,9 @@ struct AmxSharing {
 };
 
 struct AmxShape {
+  AmxSharing sharing;
   std::array<std::int64_t, 4> extent{};  // n, z, p, q of the first half
   std::array<AmxAxis, 3> axis;
-  std::size_t split = 0;
-  bool joined = false;
   bool turned = false;         // x in the form of dy's panel, and dy in that of x's: see below
   std::int64_t sheet = 0;      // one image, depth and phase
   std::int64_t positions = 0;  // pairs of x, without what rounds them up
@@ -60,7 +59,7 @@ struct AmxShape {
   std::int64_t phase_pairs() const { return extent[0] * axis[0].lines * sheet; }
   // Returns the place of the first pair of image n and depth z in dy's panel.
   std::int64_t dy_start(std::int64_t n, std::int64_t z) const {
-    return joined ? (n * axis[0].lines + z) * sheet : (n * extent[1] + z) * pitch;
+    return sharing.joined ? (n * axis[0].lines + z) * sheet : (n * extent[1] + z) * pitch;
   }
   // Returns the place that tap (t, r, s), counted from the first that the panel serves, sees from
   // output (n, z, 0, 0).
@@ -80,10 +79,9 @@ struct AmxShape {
 inline AmxShape amx_shape(const WgradProblem& pb, const AmxSharing& sharing,
                           const std::array<std::int64_t, 4>& extent) {
   AmxShape s;
+  s.sharing = sharing;
   s.extent = extent;
-  s.split = sharing.split;
-  s.extent[s.split] = ceil_div(extent[s.split], 2);
-  s.joined = sharing.joined;
+  s.extent[sharing.split] = ceil_div(extent[sharing.split], 2);
   std::int64_t phases = 1;
   for (std::size_t a = 0; a < 3; ++a) {
     const std::int64_t taps = sharing.taps[a] ? pb.axis[a].taps : 1;
@@ -96,18 +94,14 @@ inline AmxShape amx_shape(const WgradProblem& pb, const AmxSharing& sharing,
   // The last step of a run reads up to 15 positions too far.
   s.x_pairs = round_up(s.positions + kAmxPairs - 1, kAmxPairs);
   s.run = (s.extent[2] - 1) * columns + s.extent[3];
-  if (s.joined) s.run += ((s.extent[0] - 1) * s.axis[0].lines + s.extent[1] - 1) * s.sheet;
+  if (sharing.joined) s.run += ((s.extent[0] - 1) * s.axis[0].lines + s.extent[1] - 1) * s.sheet;
   s.pitch = round_up(s.run, kAmxPairs);
-  s.dy_pairs = s.pitch * (s.joined ? 1 : s.extent[0] * s.extent[1]);
+  s.dy_pairs = s.pitch * (sharing.joined ? 1 : s.extent[0] * s.extent[1]);
   // A single run from the first pixels of both may have either in tiles, the other in pairs. Pairs
   // take less work to pack, and sums of tiles of x are in the partial's order.
-  s.turned = pb.taps() == 1 && (s.joined || s.extent[0] * s.extent[1] == 1);
+  s.turned = pb.taps() == 1 && (sharing.joined || s.extent[0] * s.extent[1] == 1);
   return s;
 }
-
-struct AmxSteps {
-  std::int64_t c = 0, k = 0;
-};
 
 // Counts the channels of x's panel, for c channels of x.
 inline std::int64_t amx_channels(const WgradProblem& pb, const AmxSharing& sharing,
@@ -135,7 +129,7 @@ inline double amx_waiting_blocks(std::int64_t c, std::int64_t k) {
 // Estimates seconds for one chunk and one tile of a gradient. amx_plan() compares them, so only the
 // order of the forms of packing has to be right.
 inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
-                                const AmxSharing& sharing, const AmxSteps& steps, double terms) {
+                                const AmxSharing& sharing, const TileSteps& steps, double terms) {
   constexpr double kInstruction = 8e-9;  // 4.6e-9 of it the multiplication, at 3.5 GHz
   constexpr double kMove = 0.1e-9;       // a term of an element; cutting float32 up takes as long
   constexpr double kRead = 0.2e-9;
@@ -174,8 +168,7 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
 struct AmxPlan {
   std::int64_t terms = 1;
   std::int64_t chunk_pixels = kMaxChunkPixels;
-  AmxSteps steps;
-  AmxSharing sharing;
+  TileSteps steps;
   AmxShape shape;  // of the largest chunk
   double chunk_seconds = 0;
 };
@@ -189,7 +182,7 @@ inline std::int64_t amx_step(std::int64_t count, std::int64_t most) {
 // Tells whether x may be packed like that: within 1 MiB, which leaves room for dy in the second
 // cache, and wide only where a filter row of few channels is one piece in the file.
 inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
-                          const std::array<std::int64_t, 4>& extent, const AmxSteps& steps,
+                          const std::array<std::int64_t, 4>& extent, const TileSteps& steps,
                           double terms) {
   constexpr double kMostElements = 512 << 10, kMostPositions = 8192;
   constexpr std::int64_t kFewChannels = 16;
@@ -218,7 +211,7 @@ inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
 // second cache beside a tile's partial. Sums of so many products of 16-bit numbers are still far
 // more exact than a result of 16 bits; those of float32 stay short.
 inline std::int64_t amx_chunk_pixels(const WgradProblem& pb, std::int64_t terms,
-                                     const AmxSteps& steps) {
+                                     const TileSteps& steps) {
   constexpr std::int64_t kMostBytes = 1536 << 10;
   if (pb.dtype == DType::f32) return kMaxChunkPixels;
   std::int64_t x = steps.c;  // values of x for each pixel
@@ -236,7 +229,7 @@ inline AmxPlan find_amx_plan(const WgradProblem& pb, int f16_terms) {
   AmxPlan best;
   best.terms = amx_terms(pb, f16_terms);
   const auto terms = static_cast<double>(best.terms);
-  best.steps = {amx_step(pb.group_c(), pb.taps() == 1 ? kMostC1 : kMostC),
+  best.steps = {pb.taps(), amx_step(pb.group_c(), pb.taps() == 1 ? kMostC1 : kMostC),
                 amx_step(pb.group_k(), kMostK)};
   best.chunk_pixels = amx_chunk_pixels(pb, best.terms, best.steps);
   const auto extent = chunk_extent(pb, best.chunk_pixels);
@@ -251,7 +244,6 @@ inline AmxPlan find_amx_plan(const WgradProblem& pb, int f16_terms) {
     const double seconds = amx_chunk_seconds(pb, shape, sharing, best.steps, terms);
     if (best.chunk_seconds == 0 || seconds < best.chunk_seconds) {
       best.chunk_seconds = seconds;
-      best.sharing = sharing;
       best.shape = shape;
     }
   }

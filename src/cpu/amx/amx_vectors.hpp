@@ -44,10 +44,6 @@ struct FloatAsThree {
 
 template <typename Set, typename Source>
 using AmxRange = MagnitudeRange<Set, typename Source::Bits, typename Source::Magnitudes>;
-template <typename Set, typename Source>
-void extend(const AmxRange<Set, Source>& found, AmxExponents& range) {
-  found.template extend<Source::kFractionBits>(&range.least, &range.most);
-}
 
 // Loads the first count of 16 channels, zeros behind them.
 template <typename Set>
@@ -181,7 +177,7 @@ static inline void for_squares(const void* const* first, const void* const* seco
 
 template <typename Set, typename Source>
 void tiles_from_pixels(const void* const* first, const void* const* second, long count,
-                       long channels, AmxBits* tiles, long block, long term, AmxExponents& range) {
+                       long channels, AmxBits* tiles, long block, long term, ExponentRange& range) {
   AmxRange<Set, Source> found;
   for_squares<Source>(
       first, second, count, channels, tiles, block, [&](long i, long k, long left, AmxBits* out) {
@@ -195,14 +191,14 @@ void tiles_from_pixels(const void* const* first, const void* const* second, long
         }
         store_tiles<true>(squares, out, term);
       });
-  extend<Set, Source>(found, range);
+  found.template extend<Source::kFractionBits>(range);
 }
 
 // A B tile has pairs of pixels in its rows, channel by channel. It needs no transposition, so pairs
 // are cheaper to pack than tiles where channels are side by side.
 template <typename Set, typename Source>
 void pairs_from_pixels(const void* const* first, const void* const* second, long count,
-                       long channels, AmxBits* pairs, long block, long term, AmxExponents& range) {
+                       long channels, AmxBits* pairs, long block, long term, ExponentRange& range) {
   AmxRange<Set, Source> found;
   for_squares<Source>(
       first, second, count, channels, pairs, block, [&](long i, long k, long left, AmxBits* out) {
@@ -216,13 +212,13 @@ void pairs_from_pixels(const void* const* first, const void* const* second, long
           }
         }
       });
-  extend<Set, Source>(found, range);
+  found.template extend<Source::kFractionBits>(range);
 }
 
 // From rows it is the other way round: 16 pairs of a channel are a row of an A tile already.
 template <typename Set, typename Source, bool Transposed>
 void from_rows(const void* rows, long row, long count, AmxBits* tiles, long term,
-               AmxExponents& range) {
+               ExponentRange& range) {
   AmxRange<Set, Source> found;
   const auto* from = static_cast<const typename Source::Bits*>(rows);
   for (long i = 0; i < count; i += kAmxPairs) {
@@ -236,7 +232,7 @@ void from_rows(const void* rows, long row, long count, AmxBits* tiles, long term
     }
     store_tiles<Transposed>(squares, tiles + i * kAmxRow, term);
   }
-  extend<Set, Source>(found, range);
+  found.template extend<Source::kFractionBits>(range);
 }
 
 // out[i] = from[2*i] for i < N, and nothing behind from[2*N - 2] is read.

@@ -15,33 +15,22 @@ namespace convgrad {
 // that a layer without padding has a handful of pieces, and copies are long.
 class AmxPieces {
  public:
-  void start(AmxPiece* memory, std::int64_t pixel_stride) {
-    pieces_ = memory;
-    stride_ = pixel_stride;
-    count_ = 0;
-    position_ = 0;
-  }
-  // Adds `count` pixels from element `source` on.
+  AmxPieces(AmxPiece* memory, std::int64_t pixel_stride) : pieces_(memory), stride_(pixel_stride) {}
+
+  // Adds `count` pixels from element `source` on; if negative, zeros.
   void pixels(std::int64_t count, std::int64_t source) {
     if (count <= 0) return;
     position_ += count;
-    AmxPiece* last = count_ > 0 ? pieces_ + count_ - 1 : nullptr;
-    if (last != nullptr && last->source >= 0 && last->source + last->count * stride_ == source) {
-      last->count += count;
+    AmxPiece& last = pieces_[count_ > 0 ? count_ - 1 : 0];
+    const bool are_zeros = source < 0 && last.source < 0;
+    const bool follow = last.source >= 0 && last.source + last.count * stride_ == source;
+    if (count_ > 0 && (are_zeros || follow)) {
+      last.count += count;
     } else {
       pieces_[count_++] = {count, source};
     }
   }
-  void zeros_until(std::int64_t position) {
-    const std::int64_t count = position - position_;
-    if (count <= 0) return;
-    position_ = position;
-    if (count_ > 0 && pieces_[count_ - 1].source < 0) {
-      pieces_[count_ - 1].count += count;
-    } else {
-      pieces_[count_++] = {count, -1};
-    }
-  }
+  void zeros_until(std::int64_t position) { pixels(position - position_, -1); }
 
   std::int64_t position() const { return position_; }
   std::int64_t stride() const { return stride_; }
@@ -49,8 +38,8 @@ class AmxPieces {
   const AmxPiece* data() const { return pieces_; }
 
  private:
-  AmxPiece* pieces_ = nullptr;
-  std::int64_t stride_ = 1, count_ = 0, position_ = 0;
+  AmxPiece* pieces_;
+  std::int64_t stride_, count_ = 0, position_ = 0;
 };
 
 // x and dy change their forms if the shape is turned.
@@ -71,7 +60,7 @@ struct AmxWorkspace {
 // the same in every call, as sizes are those of the largest chunk.
 inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, std::byte* memory) {
   const AmxShape& s = plan.shape;
-  const std::int64_t channels = amx_channels(pb, plan.sharing, plan.steps.c);
+  const std::int64_t channels = amx_channels(pb, plan.shape.sharing, plan.steps.c);
   // A line is a piece, and so is what lies between it and the next one.
   const std::int64_t pieces = 2 * std::max(s.lines(), s.extent[0] * s.extent[1] * s.extent[2]) + 2;
   AmxWorkspace w = {};
@@ -91,8 +80,8 @@ inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, s
   w.dy_term = round_up(plan.steps.k, kAmxChannels) * 2 * s.dy_pairs;
   w.x = take_bits(plan.terms * w.x_term);
   w.dy = take_bits(plan.terms * w.dy_term);
-  w.rows = take(round_up(plan.sharing.wide ? channels : 1, kAmxChannels) * w.row * bytes, 1);
-  if (plan.sharing.wide) {
+  w.rows = take(round_up(plan.shape.sharing.wide ? channels : 1, kAmxChannels) * w.row * bytes, 1);
+  if (plan.shape.sharing.wide) {
     const std::int64_t taps = pb.axis[2].taps;
     w.edges = take(2 * s.lines() * std::min(2 * taps, s.axis[2].lines) * channels * bytes, 1);
   }
@@ -118,17 +107,17 @@ struct AmxContext {
         work(amx_workspace(problem, plan, workspace)),
         value_bytes(dtype_bytes(problem.dtype)),
         first_channel(tile.k.begin / problem.group_k() * problem.group_c() + tile.c.begin),
-        channels(amx_channels(problem, plan.sharing, tile.c.size())) {}
+        channels(amx_channels(problem, plan.shape.sharing, tile.c.size())) {}
 
   void start_chunk(const PixelBox& its_box) {
     box = its_box;
     input = input_box(pb, box);
-    shape =
-        amx_shape(pb, plan.sharing, {box[0].size(), box[1].size(), box[2].size(), box[3].size()});
+    shape = amx_shape(pb, plan.shape.sharing,
+                      {box[0].size(), box[1].size(), box[2].size(), box[3].size()});
     half = {box, box};
-    Range& first = half[0][shape.split];
-    Range& second = half[1][shape.split];
-    first.end = second.begin = first.begin + shape.extent[shape.split];
+    Range& first = half[0][shape.sharing.split];
+    Range& second = half[1][shape.sharing.split];
+    first.end = second.begin = first.begin + shape.extent[shape.sharing.split];
     second.end = std::max(second.end, second.begin);
   }
 

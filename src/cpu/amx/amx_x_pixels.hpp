@@ -16,8 +16,7 @@ class AmxXPixels {
   // neighbours in x make a pixel.
   AmxPieces list(const AmxTap& first, std::size_t half, std::int64_t width) const {
     const AmxShape& shape = at_.shape;
-    AmxPieces pieces;
-    pieces.start(at_.work.pieces, at_.block.x_strides.spatial[2] * at_.pb.axis[2].stride);
+    AmxPieces pieces(at_.work.pieces, at_.block.x_strides.spatial[2] * at_.pb.axis[2].stride);
     AmxTap phase;
     for (phase[1] = 0; phase[1] < shape.axis[1].phases; ++phase[1]) {
       for (phase[2] = 0; phase[2] < shape.axis[2].phases; ++phase[2]) {

@@ -4,6 +4,8 @@
 // structs only (isa_load.hpp says why).
 #pragma once
 
+#include "convgrad/float16.hpp"
+
 namespace convgrad {
 
 // A source is a strided view of pixels and channels in a file's dtype, which is DType as an int.
@@ -33,6 +35,16 @@ struct PanelRun {
   const char* prefetch;
   const char* prefetch_end;
 };
+
+// Holds the least exponent of values that are not 0, as it is stored, and the greatest. Functions
+// that look at values extend it.
+struct ExponentRange {
+  unsigned least = 254, most = 0;
+};
+// Looks at values as they are in the file, in pieces of `count` that begin `stride` bytes apart:
+// one call looks at many pieces, since a row of few channels is too short to be worth a call.
+using ExponentRangeFunction = void (*)(const void* values, long count, long pieces, long stride,
+                                       ExponentRange& range);
 
 // Holds two pixels of one channel, the first in the low half.
 struct BFloat16Pair {
@@ -72,10 +84,8 @@ struct OuterProductIsa {
   // Returns false if any of count values is NaN or infinite.
   bool (*all_finite)(const Element* values, long count);
 
-  // Is null unless products of the elements differ from IEEE arithmetic's at the ends of the range;
-  // ExponentRangeFunction (exponent_range.hpp) says what it does.
-  void (*exponent_range)(const void* values, long count, long pieces, long stride, unsigned* least,
-                         unsigned* most);
+  // Is null unless products of the elements differ from IEEE arithmetic's at the ends of the range.
+  ExponentRangeFunction exponent_range;
 
   // cells[i*row + j] += sum over runs and over pixels p of a[run.a + p*a_pixel + i] *
   // b[run.b + p*b_pixel + j], for i < rows <= max_rows and j < columns <= max_columns; all

@@ -1,8 +1,8 @@
-// isa_exponent_range.hpp - finds the least and the greatest exponent of values, as
-// ExponentRangeFunction (exponent_range.hpp) says. It uses vectors, since it reads all of x and dy
-// once more, before anything else has brought them into a cache.
+// isa_exponent_range.hpp - finds the least and the greatest exponent of values. It uses vectors,
+// since it reads all of x and dy once more, before anything else has brought them into a cache.
 #pragma once
 
+#include "cpu/isa/isa.hpp"
 #include "cpu/isa/isa_load.hpp"
 
 namespace convgrad {
@@ -23,24 +23,24 @@ struct MagnitudeRange {
 
   // Only here is the exponent taken from the magnitude: they rise together.
   template <int FractionBits>
-  void extend(unsigned* least_exponent, unsigned* most_exponent) const {
+  void extend(ExponentRange& range) const {
     constexpr Bits kNone = static_cast<Bits>(~Bits{0});
     Bits smallest = kNone, largest = 0;
     for (long i = 0; i < kLanes; ++i) {
       smallest = least[i] < smallest ? least[i] : smallest;
       largest = most[i] > largest ? most[i] : largest;
     }
-    const unsigned low = smallest == kNone ? *least_exponent : (smallest + 1u) >> FractionBits;
+    const unsigned low = smallest == kNone ? range.least : (smallest + 1u) >> FractionBits;
     const unsigned high = largest >> FractionBits;
-    *least_exponent = low < *least_exponent ? low : *least_exponent;
-    *most_exponent = high > *most_exponent ? high : *most_exponent;
+    range.least = low < range.least ? low : range.least;
+    range.most = high > range.most ? high : range.most;
   }
 };
 
 // bfloat16 has 7 bits behind its exponent, float16 has 10, float32 23.
 template <typename Set, typename Bits, int FractionBits>
-void exponent_range(const void* values, long count, long pieces, long stride, unsigned* least,
-                    unsigned* most) {
+void exponent_range(const void* values, long count, long pieces, long stride,
+                    ExponentRange& range) {
   MagnitudeRange<Set, Bits> all;
   const char* piece = static_cast<const char*>(values);
   for (long p = 0; p < pieces; ++p, piece += stride) {
@@ -71,7 +71,7 @@ void exponent_range(const void* values, long count, long pieces, long stride, un
   }
   // A copy, whose lanes are taken one by one: GCC would keep the other in memory all the time.
   const MagnitudeRange<Set, Bits> found = all;
-  found.template extend<FractionBits>(least, most);
+  found.template extend<FractionBits>(range);
 }
 
 }  // namespace convgrad

@@ -23,7 +23,6 @@
 
 #include <cstdint>
 
-#include "convgrad/float16.hpp"
 #include "cpu/isa/isa.hpp"
 
 namespace convgrad {

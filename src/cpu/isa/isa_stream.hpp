@@ -268,24 +268,19 @@ constexpr StreamFunction<Element, Stored> stream_function() {
   }
 }
 
-// The table is [vectors][rows][taps], or [pairs of vectors][rows][taps]; index I counts through it.
-template <typename Set, typename Element, typename Stored, long... I>
-StreamFunction<Element, Stored> stream_at(int index, Indices<I...>) {
-  constexpr long kVectors = sizeof(Element) / sizeof(Stored);
-  static constexpr StreamFunction<Element, Stored> kFunctions[] = {
-      stream_function<Set, I / kMostTaps % kMostTaps + 1, I % kMostTaps + 1,
-                      (I / kMostTaps / kMostTaps + 1) * kVectors, Element, Stored>()...};
-  return kFunctions[index];
-}
-
 // Each shape has a function, as the sums must be in registers. Shapes with too many sums have none,
-// and are never asked for (StreamingIsa::sums).
+// and are never asked for (StreamingIsa::sums). The table is [vectors][rows][taps], or [pairs of
+// vectors][rows][taps]; I counts through it.
 template <typename Set, typename Element, typename Stored>
 StreamFunction<Element, Stored> stream_for(int rows, int taps, int vectors) {
-  constexpr long kFunctions = long{Set::kStreamVectors} * kMostTaps * kMostTaps;
-  return stream_at<Set, Element, Stored>(
-      ((vectors - 1) * kMostTaps + rows - 1) * kMostTaps + taps - 1,
-      typename UpTo<kFunctions>::Type{});
+  constexpr long kVectors = sizeof(Element) / sizeof(Stored);
+  const auto find = [&]<long... I>(Indices<I...>) {
+    static constexpr StreamFunction<Element, Stored> kFunctions[] = {
+        stream_function<Set, I / kMostTaps % kMostTaps + 1, I % kMostTaps + 1,
+                        (I / kMostTaps / kMostTaps + 1) * kVectors, Element, Stored>()...};
+    return kFunctions[((vectors - 1) * kMostTaps + rows - 1) * kMostTaps + taps - 1];
+  };
+  return find(typename UpTo<long{Set::kStreamVectors} * kMostTaps * kMostTaps>::Type{});
 }
 
 // In groups of a few channels a lane is an input channel, and the output channels of its group are
@@ -320,21 +315,18 @@ constexpr GroupFunction<Element> group_function() {
   }
 }
 
-// The table is [outputs][rows][taps].
-template <typename Set, typename Element, bool Wide, long... I>
-GroupFunction<Element> group_at(int index, Indices<I...>) {
-  static constexpr GroupFunction<Element> kFunctions[] = {
-      group_function<Set, I / kMostTaps % kMostGroupRows + 1, I % kMostTaps + 1,
-                     I / kMostTaps / kMostGroupRows + 1, Wide, Element>()...};
-  return kFunctions[index];
-}
-
+// The table is [wide][outputs][rows][taps].
 template <typename Set, typename Element>
 GroupFunction<Element> group_for(int rows, int taps, int outputs, bool wide) {
-  const int index = ((outputs - 1) * kMostGroupRows + rows - 1) * kMostTaps + taps - 1;
-  constexpr typename UpTo<kMostGroupOutputs * kMostGroupRows * kMostTaps>::Type all{};
-  return wide ? group_at<Set, Element, true>(index, all)
-              : group_at<Set, Element, false>(index, all);
+  constexpr int kHalf = kMostGroupOutputs * kMostGroupRows * kMostTaps;
+  const auto find = [&]<long... I>(Indices<I...>) {
+    static constexpr GroupFunction<Element> kFunctions[] = {
+        group_function<Set, I / kMostTaps % kMostGroupRows + 1, I % kMostTaps + 1,
+                       I % kHalf / kMostTaps / kMostGroupRows + 1, (I >= kHalf), Element>()...};
+    return kFunctions[(wide ? kHalf : 0) + ((outputs - 1) * kMostGroupRows + rows - 1) * kMostTaps +
+                      taps - 1];
+  };
+  return find(typename UpTo<2 * kHalf>::Type{});
 }
 
 }  // namespace convgrad

@@ -209,8 +209,7 @@ class ChunkPanels {
                          std::int64_t stride) const {
     constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Element));
     ExponentRange range;
-    isa_.exponent_range(panel, elements * kBytes / 2, panels, stride * kBytes, &range.least,
-                        &range.most);
+    isa_.exponent_range(panel, elements * kBytes / 2, panels, stride * kBytes, range);
     return range;
   }
 

@@ -2,26 +2,17 @@
 // numbers give the sums of IEEE arithmetic.
 #pragma once
 
+#include "cpu/isa/isa.hpp"
 #include "engine/region.hpp"
 
 namespace convgrad {
 
-// Lowers *least to the least exponent, as it is stored, of values that are not 0, and raises *most
-// to the greatest. Values are as they are in the file, in pieces of `count` that begin `stride`
-// bytes apart: one call looks at many pieces, since a row of few channels is too short to be worth
-// a call.
-using ExponentRangeFunction = void (*)(const void* values, long count, long pieces, long stride,
-                                       unsigned* least, unsigned* most);
-
-struct ExponentRange {
-  unsigned least = 254, most = 0;
-};
 inline ExponentRange exponent_range_of(Region region, ExponentRangeFunction extend,
                                        std::int64_t value_bytes = 2) {
   ExponentRange range;
   for (; !region.done(); region.advance_pieces()) {
     extend(region.piece(), region.piece_bytes() / value_bytes, region.pieces(),
-           region.piece_stride(), &range.least, &range.most);
+           region.piece_stride(), range);
   }
   return range;
 }
