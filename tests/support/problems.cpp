@@ -47,6 +47,8 @@ std::vector<ProblemSpec> basic_problems() {
       {"stem 7x7 s2", "conv2d", 2, 3, 16, 1, {{23, 7, 2}, {31, 7, 2}}},
       {"1x1", "conv2d", 3, 33, 20, 1, {{7, 1}, {9, 1}}},
       {"1x1 with a partly read image", "conv2d", 2, 16, 24, 1, {{9, 1, 2}, {8, 1, 3}}, "VALID"},
+      {"1x1 with whole vectors, 2 groups", "conv2d", 3, 40, 64, 2, {{7, 1, 2}, {9, 1}}, "VALID"},
+      {"1x1 with few outputs", "conv2d", 2, 32, 4, 1, {{13, 1}, {9, 1}}},
       {"1x1, one image of several chunks", "conv2d", 1, 19, 17, 1, {{40, 1}, {41, 1}}},
       {"3x3", "conv2d", 3, 16, 32, 1, {{9, 3}, {11, 3}}},
       {"3x3 valid", "conv2d", 2, 8, 24, 1, {{9, 3}, {6, 3}}, "VALID"},

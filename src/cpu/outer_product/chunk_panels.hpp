@@ -24,7 +24,7 @@ struct RowsThere {
 
 // This is a row of dy that sees x with the filter row at work.
 struct PanelRow {
-  std::int64_t line, dy, start;  // of the x panel, of the dy panel, in the block
+  std::int64_t x, dy, start;  // in the x panel, in the dy panel, in the block of x
   RowsThere there;
 };
 
@@ -41,7 +41,13 @@ class ChunkPanels {
         form_(tile_form(isa, problem, panels_, tile)),
         dy_panels_(workspace),
         x_panels_(workspace + whole_.dy_elements()) {
-    x_shape_ = {static_cast<int>(panels_.joined ? tile.c.size() : form_.x_step), 0};
+    if (!form_.in_place) return;
+    x_ = static_cast<const Element*>(block.x) + x_channels().begin;
+    dy_ = static_cast<const Element*>(block.dy) + tile.k.begin;
+    x_pixel_ = panels_.step * block.x_strides.spatial[2];
+    dy_pixel_ = block.dy_strides.spatial[2];
+    x_shape_.panel_stride = form_.x_step;
+    dy_stride_ = form_.k_step;
   }
 
   const XPanels& shape() const { return panels_; }
@@ -59,6 +65,8 @@ class ChunkPanels {
     x_apart_ = second_pixel(block_.x_strides, {d.stride, h.stride, w.stride});
     dy_apart_ = second_pixel(block_.dy_strides, {1, 1, 1});
     for (std::size_t a = 0; a < 2; ++a) lines_[a] = lines_of(a);
+    columns_ = panels_.columns(steps(), panels_.reuse == Reuse::tap ? 1 : w.taps);
+    if (form_.in_place) return true;
     pack_dy();
     if (isa_.exponent_range == nullptr && sees_padding(pb_.axis[2]) && !dy_is_finite()) {
       return false;
@@ -69,21 +77,21 @@ class ChunkPanels {
 
   // Count the elements of a row of dy, and of all rows.
   std::int64_t steps() const { return low_[3].size(); }
-  std::int64_t all_steps() const { return dy_elements_ / form_.k_step; }
+  std::int64_t all_steps() const { return pixel_count(low_); }
+  // Tells whether each tap sees all elements of its rows.
+  bool sees_whole_rows() const { return pb_.axis[2].taps == 1 && !sees_padding(pb_.axis[2]); }
   Region x_of(const PixelBox& box) const { return x_region(pb_, block_, box, x_channels()); }
   Region dy_of(const PixelBox& box) const { return dy_region(pb_, block_, box, tile_.k); }
 
   // Returns the panel from output channel k of the tile on, a multiple of k_step.
-  const Element* dy_panel(std::int64_t k) const {
-    return dy_panels_ + k / form_.k_step * dy_panel_elements();
-  }
+  const Element* dy_panel(std::int64_t k) const { return dy_ + k / form_.k_step * dy_stride_; }
   // Returns the panel from channel c of the tile on, or from element c of joined (s, c) pairs.
   const Element* x_panel(std::int64_t c) const {
-    return x_panels_ + (panels_.joined ? c : c / form_.x_step * x_shape_.panel_stride);
+    return x_ + (panels_.joined ? c : c / form_.x_step * x_shape_.panel_stride);
   }
-  // Count the elements from one output pixel to the next, and from one row of x to the next.
-  std::int64_t x_pixel() const { return panels_.pixel_columns * x_shape_.step; }
-  std::int64_t x_line() const { return columns_ * x_shape_.step; }
+  // Count the elements from one output pixel to the next.
+  std::int64_t x_pixel() const { return x_pixel_; }
+  std::int64_t dy_pixel() const { return dy_pixel_; }
 
   std::span<const PanelRow> rows() const { return {rows_, static_cast<std::size_t>(row_count_)}; }
 
@@ -99,9 +107,11 @@ class ChunkPanels {
       RowsThere there = rows_there(n, d, h);
       there.second = there.second && has_second(n, z, p);
       if (there.any()) {
-        rows_[row_count_] = {line_of(n, d, h), pixel * form_.k_step, x_offset(block_, n, d, h, 0),
-                             there};
-        ++row_count_;
+        const std::int64_t q = low_[3].begin, start = x_offset(block_, n, d, h, 0);
+        const std::int64_t line = line_of(n, d, h) * columns_ * x_shape_.step;
+        rows_[row_count_++] = form_.in_place ? PanelRow{start + q * x_pixel_,
+                                                        dy_offset(block_, n, z, p, q), start, there}
+                                             : PanelRow{line, pixel * dy_pixel_, start, there};
       }
       pixel += steps();
     });
@@ -115,8 +125,9 @@ class ChunkPanels {
   }
 
   // Packs the listed rows, for taps first_tap, ... of the filter row.
-  void pack_rows(std::int64_t first_tap, std::int64_t taps) {
-    begin_panels(row_count_, taps);
+  void pack_rows(std::int64_t first_tap) {
+    if (form_.in_place) return;
+    begin_panels(row_count_);
     for (std::int64_t row = 0; row < row_count_; ++row) {
       pack_line(row, rows_[row].start, first_tap, rows_[row].there);
     }
@@ -175,10 +186,9 @@ class ChunkPanels {
     PackSource from = source(block_.dy, offset, s.spatial[2], dy_apart_, s.c);
     if (!is_pair) from.second = nullptr;
     isa_.pack(from, rows * pixels.size(), tile_.k.size(),
-              {static_cast<int>(form_.k_step), dy_panel_elements()}, dy_panels_ + dy_elements_);
+              {static_cast<int>(form_.k_step), dy_stride_}, dy_panels_ + dy_elements_);
     dy_elements_ += rows * pixels.size() * form_.k_step;
   }
-  std::int64_t dy_panel_elements() const { return kMaxChunkPixels * form_.k_step + kPanelSlack; }
 
   PackSource source(const void* data, std::int64_t offset, std::int64_t pixel_stride,
                     std::int64_t apart, std::int64_t channel_stride) const {
@@ -201,8 +211,7 @@ class ChunkPanels {
     return true;
   }
   ExponentRange dy_range() const {
-    return range_of(dy_panels_, dy_elements_, ceil_div(tile_.k.size(), form_.k_step),
-                    dy_panel_elements());
+    return range_of(dy_panels_, dy_elements_, ceil_div(tile_.k.size(), form_.k_step), dy_stride_);
   }
   // Finds the range of panels of pairs.
   ExponentRange range_of(const Element* panel, std::int64_t elements, std::int64_t panels,
@@ -227,7 +236,7 @@ class ChunkPanels {
 
   // Packs x for all taps. A row of x is packed once and read by all of them, from the cache.
   void pack_filter() {
-    begin_panels(low_[0].size() * lines_[0].size() * lines_[1].size(), pb_.axis[2].taps);
+    begin_panels(low_[0].size() * lines_[0].size() * lines_[1].size());
     std::int64_t line = 0;
     for (std::int64_t n = low_[0].begin; n < low_[0].end; ++n) {
       for (std::int64_t d = lines_[0].begin; d < lines_[0].end; ++d) {
@@ -245,8 +254,7 @@ class ChunkPanels {
   }
 
   // Panels follow each other without a gap but for what packing may spoil behind the last pixel.
-  void begin_panels(std::int64_t lines, std::int64_t taps) {
-    columns_ = panels_.columns(steps(), taps);
+  void begin_panels(std::int64_t lines) {
     x_shape_.panel_stride = lines * columns_ * x_shape_.step + kPanelSlack;
   }
 
@@ -315,13 +323,18 @@ class ChunkPanels {
   const TileForm form_;
   Element* dy_panels_;
   Element* x_panels_;
-  PanelShape x_shape_{};
+  const Element* x_ = x_panels_;  // what is read: panels, or the block
+  const Element* dy_ = dy_panels_;
+  PanelShape x_shape_{static_cast<int>(panels_.joined ? tile_.c.size() : form_.x_step), 0};
+  // Count elements from one output pixel, and one panel of dy, to the next.
+  std::int64_t x_pixel_ = panels_.pixel_columns * x_shape_.step, dy_pixel_ = form_.k_step;
+  std::int64_t dy_stride_ = kMaxChunkPixels * form_.k_step + kPanelSlack;
   PixelBox box_, low_, pairs_;  // the chunk, its elements, those with a second pixel
   std::array<Range, 3> input_;
   std::array<Range, 2> lines_;    // positions along d and h of the rows that a packing has
   std::int64_t dy_elements_ = 0;  // of a panel, as they are packed now
   std::int64_t x_apart_ = 0, dy_apart_ = 0;  // from a first pixel to the second, in the files
-  std::int64_t columns_ = 0;                 // of the x panels as they are packed now
+  std::int64_t columns_ = 0;                 // of the x panels
   std::int64_t row_count_ = 0;
   PanelRow rows_[kMaxChunkPixels];
 };

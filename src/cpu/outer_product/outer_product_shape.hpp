@@ -240,8 +240,22 @@ double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::in
 // The form says how a tile is multiplied, by its shape and the problem's alone.
 struct TileForm {
   bool swapped = false;                 // dy is broadcast to channels of x side by side
+  bool in_place = false;                // the tensors are read as they are
   std::int64_t x_step = 1, k_step = 1;  // channels of a register tile
 };
+
+// Tells whether a tile reads the tensors as they are: that is faster where a packed value would
+// serve one tap, and few panels of the other tensor. Pixels that are further apart meet in the same
+// sets of a cache. `columns` are whole vectors: there may be nothing behind the last of them.
+template <typename Element>
+bool reads_tensors(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
+                   std::int64_t columns) {
+  const std::int64_t c = problem.group_c(), k = problem.group_k();
+  return problem.taps() == 1 && std::ranges::none_of(problem.axis, sees_padding) &&
+         problem.channels_last && dtype_bytes(problem.dtype) == std::int64_t{sizeof(Element)} &&
+         columns % (isa.max_columns / 2) == 0 && c * k <= 128 * (c + k) &&
+         std::max(problem.C, problem.K) * dtype_bytes(problem.dtype) <= 8 << 10;
+}
 template <typename Element>
 TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
                    const XPanels& panels, const Tile& tile) {
@@ -256,6 +270,7 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   };
   form.x_step = form.swapped ? columns(rows) : even_step(rows, isa.max_rows);
   form.k_step = form.swapped ? even_step(k, isa.max_rows) : columns(k);
+  form.in_place = reads_tensors(isa, problem, form.swapped ? c : k);
   return form;
 }
 

@@ -56,16 +56,20 @@ class RunList {
 
   template <typename Panels>
   void list_rows(const Panels& panels, bool fetches) {
-    const TileForm& form = panels.form();
-    const std::int64_t steps = panels.steps(), x_line = panels.x_line(), x_pixel = panels.x_pixel();
+    const bool swapped = panels.form().swapped, joins = !fetches && panels.sees_whole_rows();
+    const std::int64_t steps = panels.steps();
+    const std::int64_t x_pixel = panels.x_pixel(), dy_pixel = panels.dy_pixel();
+    std::int64_t x_end = -1, dy_end = -1;
     const auto* nothing = reinterpret_cast<const char*>(runs_);  // any address that is in a cache
     count_ = 0;
     for (const PanelRow& row : panels.rows()) {
-      for (std::int64_t p = 0; p < steps;) {
-        const std::int64_t x = row.line * x_line + p * x_pixel;
-        const std::int64_t dy = row.dy + p * form.k_step;
+      // Rows that follow each other without a gap are one run.
+      const bool follows = joins && row.x == x_end && row.dy == dy_end;
+      if (follows) runs_[count_ - 1].pixels += steps;
+      for (std::int64_t p = follows ? steps : 0; p < steps;) {
+        const std::int64_t x = row.x + p * x_pixel, dy = row.dy + p * dy_pixel;
         PanelRun& run = runs_[count_++];
-        run = {form.swapped ? dy : x, form.swapped ? x : dy,
+        run = {swapped ? dy : x, swapped ? x : dy,
                fetches ? std::min(kRunPixels, steps - p) : steps, nothing, nothing};
         const std::int64_t lines = fetches ? fetch_.next(run.pixels, &run.prefetch) : 0;
         if (lines > 0) {
@@ -74,6 +78,8 @@ class RunList {
         }
         p += run.pixels;
       }
+      x_end = row.x + steps * x_pixel;
+      dy_end = row.dy + steps * dy_pixel;
     }
   }
 
@@ -122,7 +128,7 @@ class OuterProductTile {
         if (reuse == Reuse::tap) {
           add_taps(filter_row);
         } else {
-          if (reuse == Reuse::row) panels_.pack_rows(0, aw.taps);
+          if (reuse == Reuse::row) panels_.pack_rows(0);
           add_filter_row(filter_row);
         }
       }
@@ -158,7 +164,7 @@ class OuterProductTile {
 
   void add_taps(std::int64_t filter_row) {
     for (std::int64_t s = 0; s < pb_.axis[2].taps; ++s) {
-      panels_.pack_rows(s, 1);
+      panels_.pack_rows(s);
       add_blocks(s, 1, filter_row);
     }
   }
@@ -191,22 +197,23 @@ class OuterProductTile {
   // filter from `out` on. Elements of a row that are not in `seen` meet zeros in x and may be left
   // out.
   void add_rows(std::int64_t count, const Element* x, Range seen, std::int64_t out) {
-    const std::int64_t x_pixel = panels_.x_pixel(), k_step = form().k_step;
+    const std::int64_t x_pixel = panels_.x_pixel(), dy_pixel = panels_.dy_pixel();
+    const std::int64_t k_step = form().k_step;
     for (std::int64_t k = 0; k < tile_.k.size(); k += k_step) {
       const bool fetches = runs_.list(panels_);
       if (seen.size() <= 0) continue;
       // Where lines are fetched, runs are parts of rows, which cannot be trimmed alike.
       const Range part = fetches ? Range{0, panels_.steps()} : seen;
       const Element* x_first = x + part.begin * x_pixel;
-      const Element* dy_first = panels_.dy_panel(k) + part.begin * k_step;
+      const Element* dy_first = panels_.dy_panel(k) + part.begin * dy_pixel;
       const std::int64_t trim = panels_.steps() - part.size();
       const std::int64_t k_count = std::min(k_step, tile_.k.size() - k);
       const std::int64_t cells = out + tile_.k.begin + k;
       if (form().swapped) {
-        add_swapped({dy_first, x_first, k_step, x_pixel, trim, Cells::stored}, k_count, count,
+        add_swapped({dy_first, x_first, dy_pixel, x_pixel, trim, Cells::stored}, k_count, count,
                     cells);
       } else {
-        multiply({x_first, dy_first, x_pixel, k_step, trim, cells_}, count, k_count, at(cells),
+        multiply({x_first, dy_first, x_pixel, dy_pixel, trim, cells_}, count, k_count, at(cells),
                  pb_.K);
       }
     }

@@ -57,9 +57,15 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
                        static_cast<double>(c * ceil_div(k, shape.k)) *
                            (panels.reuse == Reuse::tap ? filter_rows : 1.5);
   const auto tiles = static_cast<double>(ceil_div(c, shape.c) * ceil_div(k, shape.k));
+  const double products = cost * filter_rows / peak;
+  double packing = moves * 0.3e-9 + tiles * 15e-9;
+  // Read in place, few channels leave little else than the products. (With more, AMX was faster
+  // than what is packed, and has not been compared with this.)
+  if (c <= kFewChannels && tile_form(isa, problem, panels, {{}, {0, c}, {0, shape.k}}).in_place) {
+    packing = products / 4;
+  }
   return static_cast<double>(term_count(problem)) * static_cast<double>(problem.groups) *
-         (cost * filter_rows / peak + moves * 0.3e-9 + tiles * 15e-9) /
-         (kIsPair<Element> ? 2.0 : 1.0);
+         (products + packing) / (kIsPair<Element> ? 2.0 : 1.0);
 }
 
 template <const IsaSet& set, std::string (*lacks)(const Machine&)>
