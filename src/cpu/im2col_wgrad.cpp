@@ -145,8 +145,9 @@ class Im2colTile {
     const bool row_inside = is_inside(pb_.axis[0], d) && is_inside(pb_.axis[1], h);
     const Range inside =
         row_inside ? intersect(q, outputs_inside(pb_.axis[2], s)) : Range{q.begin, q.begin};
-    zero({q.begin, inside.begin}, q.begin, column);
-    zero({inside.end, q.end}, q.begin, column);
+    for (std::int64_t i = q.begin; i < q.end; ++i) {
+      if (!contains(inside, i)) std::fill_n(column + (i - q.begin) * m_, tile_.c.size(), Acc{0});
+    }
     if (inside.size() > 0) {
       const std::int64_t w = input_position(pb_.axis[2], inside.begin, s);
       pack_pixels(x + x_offset(block_, n, d, h, w), inside.size(),
@@ -154,12 +155,6 @@ class Im2colTile {
                   block_.x_strides.c, column + (inside.begin - q.begin) * m_, m_);
     }
     return inside == q;
-  }
-
-  void zero(Range q, std::int64_t q_begin, Acc* column) const {
-    for (std::int64_t i = q.begin; i < q.end; ++i) {
-      std::fill_n(column + (i - q_begin) * m_, tile_.c.size(), Acc{0});
-    }
   }
 
   bool finite_dy(std::int64_t pixels) const {

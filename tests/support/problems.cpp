@@ -51,6 +51,7 @@ std::vector<ProblemSpec> basic_problems() {
       {"1x1 with few outputs", "conv2d", 2, 32, 4, 1, {{13, 1}, {9, 1}}},
       {"1x1, one image of several chunks", "conv2d", 1, 19, 17, 1, {{40, 1}, {41, 1}}},
       {"3x3", "conv2d", 3, 16, 32, 1, {{9, 3}, {11, 3}}},
+      {"3x3, 20 channels, several chunks", "conv2d", 3, 20, 64, 1, {{20, 3}, {30, 3}}},
       {"3x3 valid", "conv2d", 2, 8, 24, 1, {{9, 3}, {6, 3}}, "VALID"},
       {"3x3, wider than a chunk", "conv2d", 1, 4, 8, 1, {{3, 3}, {1100, 3}}},
       {"3x3, prime channels", "conv2d", 2, 13, 37, 1, {{8, 3}, {7, 3}}},

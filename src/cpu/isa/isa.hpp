@@ -36,13 +36,12 @@ struct PanelRun {
   const char* prefetch_end;
 };
 
-// Holds the least exponent of values that are not 0, as it is stored, and the greatest. Functions
-// that look at values extend it.
+// Holds the least exponent of values that are not 0, as it is stored, and the greatest.
 struct ExponentRange {
   unsigned least = 254, most = 0;
 };
-// Looks at values as they are in the file, in pieces of `count` that begin `stride` bytes apart:
-// one call looks at many pieces, since a row of few channels is too short to be worth a call.
+// Extends it by values as they are in the file, in pieces of `count`, `stride` bytes apart: one
+// call looks at many pieces, since a row of few channels is too short to be worth a call.
 using ExponentRangeFunction = void (*)(const void* values, long count, long pieces, long stride,
                                        ExponentRange& range);
 

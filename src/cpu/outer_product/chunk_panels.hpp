@@ -44,7 +44,8 @@ class ChunkPanels {
     if (!form_.in_place) return;
     x_ = static_cast<const Element*>(block.x) + x_channels().begin;
     dy_ = static_cast<const Element*>(block.dy) + tile.k.begin;
-    x_pixel_ = panels_.step * block.x_strides.spatial[2];
+    x_pixel_ = problem.axis[2].stride * block.x_strides.spatial[2];
+    x_tap_ = problem.axis[2].dilation * block.x_strides.spatial[2];
     dy_pixel_ = block.dy_strides.spatial[2];
     x_shape_.panel_stride = form_.x_step;
     dy_stride_ = form_.k_step;
@@ -78,7 +79,6 @@ class ChunkPanels {
   // Count the elements of a row of dy, and of all rows.
   std::int64_t steps() const { return low_[3].size(); }
   std::int64_t all_steps() const { return pixel_count(low_); }
-  // Tells whether each tap sees all elements of its rows.
   bool sees_whole_rows() const { return pb_.axis[2].taps == 1 && !sees_padding(pb_.axis[2]); }
   Region x_of(const PixelBox& box) const { return x_region(pb_, block_, box, x_channels()); }
   Region dy_of(const PixelBox& box) const { return dy_region(pb_, block_, box, tile_.k); }
@@ -89,8 +89,9 @@ class ChunkPanels {
   const Element* x_panel(std::int64_t c) const {
     return x_ + (panels_.joined ? c : c / form_.x_step * x_shape_.panel_stride);
   }
-  // Count the elements from one output pixel to the next.
+  // Count the elements from one output pixel, or tap, to the next.
   std::int64_t x_pixel() const { return x_pixel_; }
+  std::int64_t x_tap() const { return x_tap_; }
   std::int64_t dy_pixel() const { return dy_pixel_; }
 
   std::span<const PanelRow> rows() const { return {rows_, static_cast<std::size_t>(row_count_)}; }
@@ -109,9 +110,10 @@ class ChunkPanels {
       if (there.any()) {
         const std::int64_t q = low_[3].begin, start = x_offset(block_, n, d, h, 0);
         const std::int64_t line = line_of(n, d, h) * columns_ * x_shape_.step;
-        rows_[row_count_++] = form_.in_place ? PanelRow{start + q * x_pixel_,
-                                                        dy_offset(block_, n, z, p, q), start, there}
-                                             : PanelRow{line, pixel * dy_pixel_, start, there};
+        const std::int64_t w = input_position(pb_.axis[2], q, 0) * block_.x_strides.spatial[2];
+        rows_[row_count_++] = form_.in_place
+                                  ? PanelRow{start + w, dy_offset(block_, n, z, p, q), start, there}
+                                  : PanelRow{line, pixel * dy_pixel_, start, there};
       }
       pixel += steps();
     });
@@ -326,8 +328,9 @@ class ChunkPanels {
   const Element* x_ = x_panels_;  // what is read: panels, or the block
   const Element* dy_ = dy_panels_;
   PanelShape x_shape_{static_cast<int>(panels_.joined ? tile_.c.size() : form_.x_step), 0};
-  // Count elements from one output pixel, and one panel of dy, to the next.
+  // Count elements from one output pixel, tap or panel of dy to the next.
   std::int64_t x_pixel_ = panels_.pixel_columns * x_shape_.step, dy_pixel_ = form_.k_step;
+  std::int64_t x_tap_ = panels_.tap_columns * x_shape_.step;
   std::int64_t dy_stride_ = kMaxChunkPixels * form_.k_step + kPanelSlack;
   PixelBox box_, low_, pairs_;  // the chunk, its elements, those with a second pixel
   std::array<Range, 3> input_;

@@ -245,16 +245,19 @@ struct TileForm {
 };
 
 // Tells whether a tile reads the tensors as they are: that is faster where a packed value would
-// serve one tap, and few panels of the other tensor. Pixels that are further apart meet in the same
-// sets of a cache. `columns` are whole vectors: there may be nothing behind the last of them.
+// meet few others, and fewer where register tiles are small. Pixels a multiple of 4 KiB apart share
+// a few sets of a cache. `columns` are whole vectors: behind the last there may be nothing.
 template <typename Element>
 bool reads_tensors(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
                    std::int64_t columns) {
+  constexpr std::int64_t kBytes = sizeof(Element);
   const std::int64_t c = problem.group_c(), k = problem.group_k();
-  return problem.taps() == 1 && std::ranges::none_of(problem.axis, sees_padding) &&
-         problem.channels_last && dtype_bytes(problem.dtype) == std::int64_t{sizeof(Element)} &&
-         columns % (isa.max_columns / 2) == 0 && c * k <= 128 * (c + k) &&
-         std::max(problem.C, problem.K) * dtype_bytes(problem.dtype) <= 8 << 10;
+  std::int64_t packed = c;  // values of x for each pixel
+  for (const SpatialAxis& axis : problem.axis) packed *= std::min(axis.taps, axis.stride);
+  return problem.channels_last && dtype_bytes(problem.dtype) == kBytes &&
+         columns % (isa.max_columns / 2) == 0 &&
+         kBytes * problem.taps() * c * k <= 48 * isa.max_rows * (packed + k) &&
+         problem.C * problem.axis[2].stride * kBytes % 4096 != 0 && problem.K * kBytes % 4096 != 0;
 }
 template <typename Element>
 TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
@@ -270,7 +273,7 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   };
   form.x_step = form.swapped ? columns(rows) : even_step(rows, isa.max_rows);
   form.k_step = form.swapped ? even_step(k, isa.max_rows) : columns(k);
-  form.in_place = reads_tensors(isa, problem, form.swapped ? c : k);
+  form.in_place = !panels.joined && reads_tensors(isa, problem, form.swapped ? c : k);
   return form;
 }
 

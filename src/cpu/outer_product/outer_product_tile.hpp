@@ -112,6 +112,8 @@ class OuterProductTile {
     cells_ = sums_.are_in_result ? results : stores ? Cells::stored : Cells::added_to;
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
     const std::int64_t calls = calls_in_filter_row();
+    // Parts of rows, as they are fetched with, cannot leave padding out.
+    if (form().in_place && !panels_.sees_whole_rows()) next = nullptr;
     runs_.start(next != nullptr ? panels_.x_of(*next) : Region(),
                 next != nullptr ? panels_.dy_of(*next) : Region(), ad.taps * ah.taps * calls,
                 panels_.all_steps());
@@ -125,7 +127,7 @@ class OuterProductTile {
           continue;
         }
         const std::int64_t filter_row = (t * ah.taps + r) * aw.taps * pb_.group_c() * pb_.K;
-        if (reuse == Reuse::tap) {
+        if (reuse == Reuse::tap && !form().in_place) {
           add_taps(filter_row);
         } else {
           if (reuse == Reuse::row) panels_.pack_rows(0);
@@ -177,8 +179,7 @@ class OuterProductTile {
     for (std::int64_t c = 0; c < tile_.c.size(); c += x_step) {
       const std::int64_t count = std::min(x_step, tile_.c.size() - c);
       for (std::int64_t s = 0; s < taps; ++s) {
-        add_rows(count, panels_.x_panel(c) + s * panels_.shape().tap_columns * x_step,
-                 panels_.seen_by(first_tap + s),
+        add_rows(count, panels_.x_panel(c) + s * panels_.x_tap(), panels_.seen_by(first_tap + s),
                  filter_row + ((first_tap + s) * pb_.group_c() + tile_.c.begin + c) * pb_.K);
       }
     }

@@ -59,8 +59,7 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
   const auto tiles = static_cast<double>(ceil_div(c, shape.c) * ceil_div(k, shape.k));
   const double products = cost * filter_rows / peak;
   double packing = moves * 0.3e-9 + tiles * 15e-9;
-  // Read in place, few channels leave little else than the products. (With more, AMX was faster
-  // than what is packed, and has not been compared with this.)
+  // In place, few channels cost little more. (More were compared with AMX only when packed.)
   if (c <= kFewChannels && tile_form(isa, problem, panels, {{}, {0, c}, {0, shape.k}}).in_place) {
     packing = products / 4;
   }
