@@ -21,11 +21,11 @@ class AmxPieces {
   void pixels(std::int64_t count, std::int64_t source) {
     if (count <= 0) return;
     position_ += count;
-    AmxPiece& last = pieces_[count_ > 0 ? count_ - 1 : 0];
-    const bool are_zeros = source < 0 && last.source < 0;
-    const bool follow = last.source >= 0 && last.source + last.count * stride_ == source;
-    if (count_ > 0 && (are_zeros || follow)) {
-      last.count += count;
+    AmxPiece* last = count_ > 0 ? pieces_ + count_ - 1 : nullptr;
+    if (last != nullptr &&
+        (source < 0 ? last->source < 0
+                    : last->source >= 0 && last->source + last->count * stride_ == source)) {
+      last->count += count;
     } else {
       pieces_[count_++] = {count, source};
     }
