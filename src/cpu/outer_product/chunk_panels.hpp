@@ -108,12 +108,14 @@ class ChunkPanels {
       RowsThere there = rows_there(n, d, h);
       there.second = there.second && has_second(n, z, p);
       if (there.any()) {
-        const std::int64_t q = low_[3].begin, start = x_offset(block_, n, d, h, 0);
-        const std::int64_t line = line_of(n, d, h) * columns_ * x_shape_.step;
-        const std::int64_t w = input_position(pb_.axis[2], q, 0) * block_.x_strides.spatial[2];
-        rows_[row_count_++] = form_.in_place
-                                  ? PanelRow{start + w, dy_offset(block_, n, z, p, q), start, there}
-                                  : PanelRow{line, pixel * dy_pixel_, start, there};
+        PanelRow& row = rows_[row_count_];
+        row = {line_of(n, d, h) * columns_ * x_shape_.step, pixel * dy_pixel_,
+               x_offset(block_, n, d, h, 0), there};
+        if (form_.in_place) {
+          row.x = x_offset(block_, n, d, h, input_position(pb_.axis[2], low_[3].begin, 0));
+          row.dy = dy_offset(block_, n, z, p, low_[3].begin);
+        }
+        ++row_count_;
       }
       pixel += steps();
     });
@@ -128,7 +130,6 @@ class ChunkPanels {
 
   // Packs the listed rows, for taps first_tap, ... of the filter row.
   void pack_rows(std::int64_t first_tap) {
-    if (form_.in_place) return;
     begin_panels(row_count_);
     for (std::int64_t row = 0; row < row_count_; ++row) {
       pack_line(row, rows_[row].start, first_tap, rows_[row].there);

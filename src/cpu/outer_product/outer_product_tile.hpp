@@ -63,8 +63,7 @@ class RunList {
     const auto* nothing = reinterpret_cast<const char*>(runs_);  // any address that is in a cache
     count_ = 0;
     for (const PanelRow& row : panels.rows()) {
-      // Rows that follow each other without a gap are one run.
-      const bool follows = joins && row.x == x_end && row.dy == dy_end;
+      const bool follows = joins && row.x == x_end && row.dy == dy_end;  // then both are one run
       if (follows) runs_[count_ - 1].pixels += steps;
       for (std::int64_t p = follows ? steps : 0; p < steps;) {
         const std::int64_t x = row.x + p * x_pixel, dy = row.dy + p * dy_pixel;
@@ -117,7 +116,7 @@ class OuterProductTile {
     runs_.start(next != nullptr ? panels_.x_of(*next) : Region(),
                 next != nullptr ? panels_.dy_of(*next) : Region(), ad.taps * ah.taps * calls,
                 panels_.all_steps());
-    const Reuse reuse = panels_.shape().reuse;
+    const Reuse reuse = form().in_place ? Reuse::filter : panels_.shape().reuse;
     for (std::int64_t t = 0; t < ad.taps; ++t) {
       for (std::int64_t r = 0; r < ah.taps; ++r) {
         panels_.list_rows(t, r);
@@ -127,7 +126,7 @@ class OuterProductTile {
           continue;
         }
         const std::int64_t filter_row = (t * ah.taps + r) * aw.taps * pb_.group_c() * pb_.K;
-        if (reuse == Reuse::tap && !form().in_place) {
+        if (reuse == Reuse::tap) {
           add_taps(filter_row);
         } else {
           if (reuse == Reuse::row) panels_.pack_rows(0);
