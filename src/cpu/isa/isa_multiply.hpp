@@ -51,8 +51,9 @@ static inline long cell_bytes(Cells what) {
   return what == Cells::bfloat16s ? 2 : what == Cells::results ? sizeof(Acc) : sizeof(double);
 }
 
-// The sums of `columns` columns go through memory, where a row of them is converted in vectors.
-// They begin at 0 and so are never -0.
+// The sums of `columns` columns go through memory, where a row of them is converted a few at a
+// time: it is too short for what a compiler makes of a loop of any length. They begin at 0 and so
+// are never -0.
 template <typename Set, int M, int NV, bool HasHalf, typename Acc>
 [[gnu::always_inline]] static inline void add_sums(
     const typename VectorOf<Set, Acc>::Type (&sum)[M][NV + 1],
@@ -60,6 +61,9 @@ template <typename Set, int M, int NV, bool HasHalf, typename Acc>
     Cells what) {
   constexpr long kLanes = VectorOf<Set, Acc>::kLanes;
   constexpr long kColumns = NV * kLanes + (HasHalf ? kLanes / 2 : 0);
+  constexpr int kStep = Set::kVectorBytes == 16 ? 2 : 4;
+  using Sums = typename SizedVector<Acc, kStep * sizeof(Acc)>::Type;
+  using Doubles = typename SizedVector<double, kStep * sizeof(double)>::Type;
   alignas(Set::kVectorBytes) Acc row[kColumns];
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i) {
@@ -77,14 +81,19 @@ template <typename Set, int M, int NV, bool HasHalf, typename Acc>
       for (int j = 0; j < columns; ++j) out[j] = row[j];
       continue;
     }
-    double* out = static_cast<double*>(cells) + i * cells_row;
-    if (what == Cells::stored) {
-      for (int j = 0; j < columns; ++j) out[j] = static_cast<double>(row[j]);
-    } else if (columns == kColumns) {  // known to the compiler: no loop for a rest
+    double* const out = static_cast<double*>(cells) + i * cells_row;
+    const bool adds = what == Cells::added_to;
+    if (adds && columns == kColumns) {  // known to the compiler: no loop for a rest
       for (int j = 0; j < kColumns; ++j) out[j] += static_cast<double>(row[j]);
-    } else {
-      for (int j = 0; j < columns; ++j) out[j] += static_cast<double>(row[j]);
+      continue;
     }
+    int j = 0;
+    for (; j + kStep <= columns; j += kStep) {
+      Doubles sums = __builtin_convertvector(load<Sums>(row + j), Doubles);
+      if (adds) sums += load<Doubles>(out + j);
+      store(out + j, sums);
+    }
+    for (; j < columns; ++j) out[j] = (adds ? out[j] : 0) + static_cast<double>(row[j]);
   }
 }
 

@@ -45,9 +45,8 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
   const long step = shape.step, panel_stride = shape.panel_stride;
   const long width = (step + kLanes - 1) / kLanes * kLanes;
   for (long i = 0; i < pixels; ++i) {
-    // A vector may run into the next pixel, but not out of the last one.
-    const long readable = i + 1 < pixels && s.pixel_stride >= kLanes ? channels + kLanes : channels;
-    const long at = i * s.pixel_stride;
+    // A vector may run into the next pixels, but not out of the last one.
+    const long at = i * s.pixel_stride, readable = (pixels - 1) * s.pixel_stride + channels - at;
     Element* out = panel + i * step;
     // Nearly all panels come first, those of which nothing has to be cut off.
     const long last = channels - step < readable - width ? channels - step : readable - width;

@@ -20,11 +20,12 @@ namespace convgrad {
 struct RowsThere {
   bool first, second;
   bool any() const { return first || second; }
+  bool operator==(const RowsThere&) const = default;
 };
 
-// This is a row of dy that sees x with the filter row at work.
-struct PanelRow {
-  std::int64_t x, dy, start;  // in the x panel, in the dy panel, in the block of x
+// Tells what a row of an x panel holds, and where in the block of x.
+struct RowSource {
+  std::int64_t start;
   RowsThere there;
 };
 
@@ -51,8 +52,9 @@ class ChunkPanels {
     dy_stride_ = form_.k_step;
   }
 
-  const XPanels& shape() const { return panels_; }
   const TileForm& form() const { return form_; }
+  bool joined() const { return panels_.joined; }
+  Reuse reuse() const { return reuse_; }
 
   // Packs dy, once for all taps, and x if that serves all of them. Returns false if the chunk must
   // be left to plain multiply-adds: dy is not finite where x panels hold zeros for padding (0 * Inf
@@ -62,24 +64,32 @@ class ChunkPanels {
     low_ = halves_.elements(box);
     pairs_ = halves_.pairs(box);
     input_ = input_box(pb_, box);
-    const auto& [d, h, w] = pb_.axis;
-    x_apart_ = second_pixel(block_.x_strides, {d.stride, h.stride, w.stride});
-    dy_apart_ = second_pixel(block_.dy_strides, {1, 1, 1});
+    const std::int64_t distance = halves_.distance(box);
+    x_apart_ = halves_.axis == 0 ? distance * block_.x_strides.n : 0;
+    dy_apart_ = halves_.axis == 0 ? distance * block_.dy_strides.n : 0;
+    for (std::size_t a = 0; a < 3; ++a) {
+      const std::int64_t outputs = halves_.axis == a + 1 ? distance : 0;
+      apart_[a] = outputs * pb_.axis[a].stride;
+      x_apart_ += apart_[a] * block_.x_strides.spatial[a];
+      dy_apart_ += outputs * block_.dy_strides.spatial[a];
+    }
     for (std::size_t a = 0; a < 2; ++a) lines_[a] = lines_of(a);
-    columns_ = panels_.columns(steps(), panels_.reuse == Reuse::tap ? 1 : w.taps);
+    columns_ = panels_.columns(steps(), panels_.reuse == Reuse::tap ? 1 : pb_.axis[2].taps);
     if (form_.in_place) return true;
     pack_dy();
     if (isa_.exponent_range == nullptr && sees_padding(pb_.axis[2]) && !dy_is_finite()) {
       return false;
     }
-    if (panels_.reuse == Reuse::filter) pack_filter();
+    if (reuse_ == Reuse::filter) pack_filter();
     return isa_.exponent_range == nullptr || bf16_products_in_range(x_range(), dy_range());
   }
 
   // Count the elements of a row of dy, and of all rows.
   std::int64_t steps() const { return low_[3].size(); }
   std::int64_t all_steps() const { return pixel_count(low_); }
-  bool sees_whole_rows() const { return pb_.axis[2].taps == 1 && !sees_padding(pb_.axis[2]); }
+  bool sees_whole_rows() const {
+    return (panels_.joined || pb_.axis[2].taps == 1) && !sees_padding(pb_.axis[2]);
+  }
   Region x_of(const PixelBox& box) const { return x_region(pb_, block_, box, x_channels()); }
   Region dy_of(const PixelBox& box) const { return dy_region(pb_, block_, box, tile_.k); }
 
@@ -94,31 +104,52 @@ class ChunkPanels {
   std::int64_t x_tap() const { return x_tap_; }
   std::int64_t dy_pixel() const { return dy_pixel_; }
 
-  std::span<const PanelRow> rows() const { return {rows_, static_cast<std::size_t>(row_count_)}; }
+  // Each run is a row, or rows that follow each other, of dy and of what sees x of it.
+  std::span<const PanelRun> runs() const { return {runs_, static_cast<std::size_t>(run_count_)}; }
 
   // Rows that see only padding with a filter row are left out of it, so that their zeros are never
   // multiplied. Lists the chunk's rows for which filter row (t, r) is in x, and where the x panel
   // has them.
   void list_rows(std::int64_t t, std::int64_t r) {
+    const auto& [ad, ah, aw] = pb_.axis;
+    const bool in_place = form_.in_place, packs = reuse_ != Reuse::filter;
+    const std::int64_t line = columns_ * x_shape_.step, pixels = steps();
+    const std::int64_t w = in_place ? input_position(aw, low_[3].begin, 0) : 0;
+    const std::int64_t h_step = ah.stride;
+    const std::int64_t x_step = h_step * (in_place || packs ? block_.x_strides.spatial[1] : line);
+    const std::int64_t dy_step = in_place ? block_.dy_strides.spatial[1] : pixels * dy_pixel_;
+    const bool swapped = form_.swapped, joins = sees_whole_rows();
+    const auto* nothing = reinterpret_cast<const char*>(runs_);  // any address that is in a cache
+    std::int64_t dy = 0, x_end = -1, dy_end = -1;
+    PanelRun* run = runs_;
     row_count_ = 0;
-    std::int64_t pixel = 0;
-    for_each_row(low_, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
-      const std::int64_t d = input_position(pb_.axis[0], z, t);
-      const std::int64_t h = input_position(pb_.axis[1], p, r);
-      RowsThere there = rows_there(n, d, h);
-      there.second = there.second && has_second(n, z, p);
-      if (there.any()) {
-        PanelRow& row = rows_[row_count_];
-        row = {line_of(n, d, h) * columns_ * x_shape_.step, pixel * dy_pixel_,
-               x_offset(block_, n, d, h, 0), there};
-        if (form_.in_place) {
-          row.x = x_offset(block_, n, d, h, input_position(pb_.axis[2], low_[3].begin, 0));
-          row.dy = dy_offset(block_, n, z, p, low_[3].begin);
+    for (std::int64_t n = low_[0].begin; n < low_[0].end; ++n) {
+      for (std::int64_t z = low_[1].begin; z < low_[1].end; ++z) {
+        std::int64_t p = low_[2].begin, h = input_position(ah, p, r);
+        const std::int64_t d = input_position(ad, z, t);
+        std::int64_t at =
+            in_place || packs ? x_offset(block_, n, d, h, w) : line_of(n, d, h) * line;
+        if (in_place) dy = dy_offset(block_, n, z, p, low_[3].begin);
+        for (; p < low_[2].end; ++p, h += h_step, at += x_step, dy += dy_step) {
+          RowsThere there = rows_there(d, h);
+          there.second = there.second && has_second(n, z, p);
+          if (!there.any()) continue;
+          std::int64_t x = at;
+          if (packs) {
+            x = row_count_ * line;
+            rows_[row_count_++] = {at, there};
+          }
+          if (joins && x == x_end && dy == dy_end) {
+            run[-1].pixels += pixels;
+          } else {
+            *run++ = {swapped ? dy : x, swapped ? x : dy, pixels, nothing, nothing};
+          }
+          x_end = x + pixels * x_pixel_;
+          dy_end = dy + pixels * dy_pixel_;
         }
-        ++row_count_;
       }
-      pixel += steps();
-    });
+    }
+    run_count_ = run - runs_;
   }
 
   // Returns what a tap of the filter row sees of a row's elements, or a few more.
@@ -130,9 +161,9 @@ class ChunkPanels {
 
   // Packs the listed rows, for taps first_tap, ... of the filter row.
   void pack_rows(std::int64_t first_tap) {
-    begin_panels(row_count_);
+    begin_panels(row_count_, first_tap);
     for (std::int64_t row = 0; row < row_count_; ++row) {
-      pack_line(row, rows_[row].start, first_tap, rows_[row].there);
+      pack_lines(row, 1, rows_[row].start, rows_[row].there);
     }
   }
 
@@ -143,19 +174,15 @@ class ChunkPanels {
     if (halves_.axis != a + 1) return input_[a];
     const SpatialAxis& axis = pb_.axis[a];
     const Range outputs = low_[a + 1];
-    return intersect({-halves_.distance(box_) * axis.stride, axis.in},
+    return intersect({-apart_[a], axis.in},
                      {input_position(axis, outputs.begin, 0),
                       input_position(axis, outputs.end - 1, axis.taps - 1) + 1});
   }
 
-  RowsThere rows_there(std::int64_t n, std::int64_t d, std::int64_t h) const {
-    const auto apart = [&](std::size_t axis, std::int64_t step) {
-      return halves_.axis == axis ? halves_.distance(box_) * step : 0;
-    };
+  RowsThere rows_there(std::int64_t d, std::int64_t h) const {
     return {contains(input_[0], d) && contains(input_[1], h),
-            contains(box_[0], n + apart(0, 1)) &&
-                contains(input_[0], d + apart(1, pb_.axis[0].stride)) &&
-                contains(input_[1], h + apart(2, pb_.axis[1].stride))};
+            kIsPair<Element> && contains(input_[0], d + apart_[0]) &&
+                contains(input_[1], h + apart_[1])};
   }
 
   // Tells whether a row has second pixels; along q, all elements of a row but the first of an odd
@@ -198,13 +225,6 @@ class ChunkPanels {
     const Scalar* at = static_cast<const Scalar*>(data) + offset;
     return {at, at + apart, static_cast<int>(pb_.dtype), pixel_stride, channel_stride};
   }
-  // Returns the distance of a second pixel in a tensor with these strides, of `step` positions from
-  // an output pixel to the next.
-  std::int64_t second_pixel(const Strides& strides, const std::array<std::int64_t, 3>& step) const {
-    const std::size_t a = halves_.axis;
-    if (a == Halves::kNone) return 0;
-    return halves_.distance(box_) * (a == 0 ? strides.n : strides.spatial[a - 1] * step[a - 1]);
-  }
 
   // Looks at the panels, not the file: they have just been written, and are in the cache.
   bool dy_is_finite() const {
@@ -232,45 +252,54 @@ class ChunkPanels {
 
   // Panels are read in place of the file where they hold all of x: they are in the cache.
   ExponentRange x_range() const {
-    if (panels_.reuse != Reuse::filter) return exponent_range_of(x_of(box_), isa_.exponent_range);
+    if (reuse_ != Reuse::filter) return exponent_range_of(x_of(box_), isa_.exponent_range);
     const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), form_.x_step);
     return range_of(x_panels_, x_shape_.panel_stride - kPanelSlack, blocks, x_shape_.panel_stride);
   }
 
   // Packs x for all taps. A row of x is packed once and read by all of them, from the cache.
   void pack_filter() {
-    begin_panels(low_[0].size() * lines_[0].size() * lines_[1].size());
+    begin_panels(low_[0].size() * lines_[0].size() * lines_[1].size(), 0);
+    const bool together =
+        is_joined_in_file() && low_columns_ == high_columns_ && low_columns_.size() > 0;
     std::int64_t line = 0;
     for (std::int64_t n = low_[0].begin; n < low_[0].end; ++n) {
       for (std::int64_t d = lines_[0].begin; d < lines_[0].end; ++d) {
-        for (std::int64_t h = lines_[1].begin; h < lines_[1].end; ++h) {
-          pack_line(line++, x_offset(block_, n, d, h, 0), 0, rows_there(n, d, h));
+        for (std::int64_t h = lines_[1].begin; h < lines_[1].end;) {
+          const RowsThere there = rows_there(d, h);
+          const std::int64_t first = h++;
+          while (together && there.any() && h < lines_[1].end && rows_there(d, h) == there) ++h;
+          pack_lines(line, h - first, x_offset(block_, n, d, first, 0), there);
+          line += h - first;
         }
       }
     }
   }
 
   std::int64_t line_of(std::int64_t n, std::int64_t d, std::int64_t h) const {
-    if (panels_.reuse != Reuse::filter) return row_count_;
     const std::int64_t plane = (n - low_[0].begin) * lines_[0].size() + d - lines_[0].begin;
     return plane * lines_[1].size() + h - lines_[1].begin;
   }
 
   // Panels follow each other without a gap but for what packing may spoil behind the last pixel.
-  void begin_panels(std::int64_t lines) {
+  // Their columns begin with what first_tap sees of the first pixel.
+  void begin_panels(std::int64_t lines, std::int64_t first_tap) {
     x_shape_.panel_stride = lines * columns_ * x_shape_.step + kPanelSlack;
+    first_ = input_position(pb_.axis[2], low_[3].begin, first_tap);
+    low_columns_ = panels_.columns_of(input_[2], first_, columns_);
+    high_columns_ = panels_.columns_of(input_[2], first_ + apart_[2], columns_);
   }
 
-  // Packs one row of x: columns_ columns from what first_tap sees of the first pixel, zeros outside
-  // of what the chunk's pixels see: in x there may be anything, or it may not be in the block.
-  void pack_line(std::int64_t line, std::int64_t row_start, std::int64_t first_tap,
-                 RowsThere there) {
-    const SpatialAxis& w = pb_.axis[2];
-    const std::int64_t first = input_position(w, low_[3].begin, first_tap);
-    const std::int64_t apart = halves_.axis == 3 ? halves_.distance(box_) * w.stride : 0;
-    // In these columns the first pixel is inside, and the second, which is so earlier.
-    const Range low = panels_.columns_of(input_[2], first, columns_);
-    const Range high = panels_.columns_of(input_[2], first + apart, columns_);
+  // Tells whether a joined panel's row is as it stands in the file.
+  bool is_joined_in_file() const {
+    return panels_.joined && block_.x_strides.c == 1 &&
+           panels_.step * block_.x_strides.spatial[2] == tile_.c.size();
+  }
+
+  // Packs rows of x, zeros outside of what the chunk's pixels see: in x there may be anything,
+  // or it may not be in the block.
+  void pack_lines(std::int64_t line, std::int64_t lines, std::int64_t row_start, RowsThere there) {
+    const Range low = low_columns_, high = high_columns_;
     const std::int64_t cuts[] = {
         0,       high.begin, std::min(high.end, low.begin), std::max(high.end, low.begin),
         low.end, columns_};
@@ -278,14 +307,14 @@ class ChunkPanels {
       const Range part = {cuts[i], cuts[i + 1]};
       if (part.size() <= 0) continue;
       pack_columns(
-          line, row_start, first, part,
+          line, lines, row_start, part,
           {there.first && contains(low, part.begin), there.second && contains(high, part.begin)});
     }
   }
 
   // Packs one part of a line: where neither pixel of an element is in x, zeros; where one is, the
   // other is read as zeros.
-  void pack_columns(std::int64_t line, std::int64_t row_start, std::int64_t first, Range columns,
+  void pack_columns(std::int64_t line, std::int64_t lines, std::int64_t row_start, Range columns,
                     RowsThere there) {
     Element* out = x_panels_ + (line * columns_ + columns.begin) * x_shape_.step;
     if (!there.any()) {
@@ -295,15 +324,16 @@ class ChunkPanels {
     const Strides& strides = block_.x_strides;
     const std::int64_t w = strides.spatial[2];
     const std::int64_t offset =
-        row_start + (first + columns.begin * panels_.step) * w + x_channels().begin * strides.c;
+        row_start + (first_ + columns.begin * panels_.step) * w + x_channels().begin * strides.c;
     PackSource from = source(block_.x, offset, panels_.step * w, x_apart_, strides.c);
     if (!there.first) from.data = nullptr;
     if (!there.second) from.second = nullptr;
     const std::int64_t channels = tile_.c.size();
-    if (panels_.joined && from.channel_stride == 1 && from.pixel_stride == channels) {
-      // The panel is the row as it stands in the file.
-      const auto count = static_cast<int>(columns.size() * channels);
-      isa_.pack(from, 1, count, {count, 0}, out);
+    if (is_joined_in_file()) {
+      // Zeros behind a row are the padding on both sides of it.
+      const std::int64_t count = columns.size() * channels;
+      from.pixel_stride = strides.spatial[1];
+      isa_.pack(from, lines, count, {static_cast<int>(columns_ * channels), 0}, out);
       return;
     }
     isa_.pack(from, columns.size(), channels, x_shape_, out);
@@ -324,6 +354,7 @@ class ChunkPanels {
   const XPanels& panels_ = whole_.x;
   const Halves& halves_ = whole_.halves;
   const TileForm form_;
+  const Reuse reuse_ = form_.in_place ? Reuse::filter : panels_.reuse;
   Element* dy_panels_;
   Element* x_panels_;
   const Element* x_ = x_panels_;  // what is read: panels, or the block
@@ -338,9 +369,13 @@ class ChunkPanels {
   std::array<Range, 2> lines_;    // positions along d and h of the rows that a packing has
   std::int64_t dy_elements_ = 0;  // of a panel, as they are packed now
   std::int64_t x_apart_ = 0, dy_apart_ = 0;  // from a first pixel to the second, in the files
-  std::int64_t columns_ = 0;                 // of the x panels
-  std::int64_t row_count_ = 0;
-  PanelRow rows_[kMaxChunkPixels];
+  std::array<std::int64_t, 3> apart_{};      // ... along x's axes
+  std::int64_t first_ = 0;                   // the column of x that the x panels begin with
+  Range low_columns_, high_columns_;  // of them, where the first pixel is in x, and the second
+  std::int64_t columns_ = 0;          // of the x panels
+  std::int64_t row_count_ = 0, run_count_ = 0;
+  RowSource rows_[kMaxChunkPixels];
+  PanelRun runs_[kMaxChunkPixels];
 };
 
 }  // namespace convgrad

@@ -273,7 +273,10 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   };
   form.x_step = form.swapped ? columns(rows) : even_step(rows, isa.max_rows);
   form.k_step = form.swapped ? even_step(k, isa.max_rows) : columns(k);
-  form.in_place = !panels.joined && reads_tensors(isa, problem, form.swapped ? c : k);
+  // Joined rows are side by side in x, too, where taps are, and where none sees padding.
+  const SpatialAxis& w = problem.axis[2];
+  const bool in_x = !panels.joined || (problem.groups == 1 && w.dilation == 1 && !sees_padding(w));
+  form.in_place = in_x && reads_tensors(isa, problem, form.swapped ? rows : k);
   return form;
 }
 

@@ -30,22 +30,31 @@ class RunList {
     fetch_calls_ = fetch_.bytes() / LineCursor::kLineBytes / steps * 5 / 4 + 1;
   }
   void skip(std::int64_t calls) { calls_left_ -= calls; }
-  void forget_rows() { rows_stay_ = false; }
 
-  // Is called before each call. Returns true if lines are to be fetched in it: then runs are parts
-  // of rows. Otherwise each is a whole row, and they serve all register tiles until other rows are
-  // listed.
+  // Is called before each call. Returns the runs of the panels, or parts of them if lines are to be
+  // fetched in it.
   template <typename Panels>
-  bool list(const Panels& panels) {
-    const bool fetches = calls_left_-- <= fetch_calls_ && !fetch_.done();
-    if (fetches || !rows_stay_) {
-      list_rows(panels, fetches);
-      rows_stay_ = !fetches;
+  std::span<const PanelRun> list(const Panels& panels) {
+    if (calls_left_-- > fetch_calls_ || fetch_.done()) return panels.runs();
+    PanelRun* out = runs_;
+    const std::int64_t a_pixel = panels.form().swapped ? panels.dy_pixel() : panels.x_pixel();
+    const std::int64_t b_pixel = panels.form().swapped ? panels.x_pixel() : panels.dy_pixel();
+    for (PanelRun rest : panels.runs()) {
+      while (rest.pixels > 0) {
+        PanelRun& run = *out++ = rest;
+        run.pixels = std::min(kRunPixels, rest.pixels);
+        const std::int64_t lines = fetch_.next(run.pixels, &run.prefetch);
+        if (lines > 0) {
+          run.pixels = lines;
+          run.prefetch_end = run.prefetch + lines * LineCursor::kLineBytes;
+        }
+        rest.pixels -= run.pixels;
+        rest.a += run.pixels * a_pixel;
+        rest.b += run.pixels * b_pixel;
+      }
     }
-    return fetches;
+    return {runs_, out};
   }
-  const PanelRun* data() const { return runs_; }
-  std::int64_t count() const { return count_; }
 
  private:
   // Runs end with pieces of memory. Pieces of few lines, as with few channels of many, would make
@@ -54,38 +63,8 @@ class RunList {
   // Runs have so many pixels, few enough to give each its own lines to fetch.
   static constexpr std::int64_t kRunPixels = 32;
 
-  template <typename Panels>
-  void list_rows(const Panels& panels, bool fetches) {
-    const bool swapped = panels.form().swapped, joins = !fetches && panels.sees_whole_rows();
-    const std::int64_t steps = panels.steps();
-    const std::int64_t x_pixel = panels.x_pixel(), dy_pixel = panels.dy_pixel();
-    std::int64_t x_end = -1, dy_end = -1;
-    const auto* nothing = reinterpret_cast<const char*>(runs_);  // any address that is in a cache
-    count_ = 0;
-    for (const PanelRow& row : panels.rows()) {
-      const bool follows = joins && row.x == x_end && row.dy == dy_end;  // then both are one run
-      if (follows) runs_[count_ - 1].pixels += steps;
-      for (std::int64_t p = follows ? steps : 0; p < steps;) {
-        const std::int64_t x = row.x + p * x_pixel, dy = row.dy + p * dy_pixel;
-        PanelRun& run = runs_[count_++];
-        run = {swapped ? dy : x, swapped ? x : dy,
-               fetches ? std::min(kRunPixels, steps - p) : steps, nothing, nothing};
-        const std::int64_t lines = fetches ? fetch_.next(run.pixels, &run.prefetch) : 0;
-        if (lines > 0) {
-          run.pixels = lines;
-          run.prefetch_end = run.prefetch + lines * LineCursor::kLineBytes;
-        }
-        p += run.pixels;
-      }
-      x_end = row.x + steps * x_pixel;
-      dy_end = row.dy + steps * dy_pixel;
-    }
-  }
-
   LineCursor fetch_;
   std::int64_t calls_left_ = 0, fetch_calls_ = 0;
-  bool rows_stay_ = false;
-  std::int64_t count_ = 0;
   PanelRun runs_[kMaxChunkPixels];
 };
 
@@ -106,7 +85,7 @@ class OuterProductTile {
     const bool starts = panels_.start(box);
     const bool stores = first_sums_.are_of(box, starts, partial);
     if (!starts) return false;
-    sums_.are_in_result = stores && sums_.result != nullptr;
+    sums_.are_in_result = stores && sums_.result != nullptr && !form().swapped;
     const Cells results = pb_.out_dtype == DType::bf16 ? Cells::bfloat16s : Cells::results;
     cells_ = sums_.are_in_result ? results : stores ? Cells::stored : Cells::added_to;
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
@@ -116,21 +95,22 @@ class OuterProductTile {
     runs_.start(next != nullptr ? panels_.x_of(*next) : Region(),
                 next != nullptr ? panels_.dy_of(*next) : Region(), ad.taps * ah.taps * calls,
                 panels_.all_steps());
-    const Reuse reuse = form().in_place ? Reuse::filter : panels_.shape().reuse;
+    const Reuse reuse = panels_.reuse();
     for (std::int64_t t = 0; t < ad.taps; ++t) {
       for (std::int64_t r = 0; r < ah.taps; ++r) {
         panels_.list_rows(t, r);
-        runs_.forget_rows();
-        if (panels_.rows().empty()) {
+        if (panels_.runs().empty()) {
           runs_.skip(calls);
           continue;
         }
         const std::int64_t filter_row = (t * ah.taps + r) * aw.taps * pb_.group_c() * pb_.K;
+        if (reuse == Reuse::row) panels_.pack_rows(0);
         if (reuse == Reuse::tap) {
           add_taps(filter_row);
+        } else if (panels_.joined()) {
+          add_joined(filter_row);
         } else {
-          if (reuse == Reuse::row) panels_.pack_rows(0);
-          add_filter_row(filter_row);
+          add_blocks(0, aw.taps, filter_row);
         }
       }
     }
@@ -138,8 +118,6 @@ class OuterProductTile {
   }
 
  private:
-  using Sum = AccumulatorOf<Scalar>;
-
   void* at(std::int64_t cell) {
     if (!sums_.are_in_result) return sums_.partial + cell;
     return static_cast<std::byte*>(sums_.result) + cell * dtype_bytes(pb_.out_dtype);
@@ -149,19 +127,11 @@ class OuterProductTile {
   std::int64_t calls_in_filter_row() const {
     const std::int64_t c = tile_.c.size(), taps = pb_.axis[2].taps, step = form().x_step;
     const std::int64_t blocks =
-        panels_.shape().joined ? ceil_div(taps * c, step) : taps * ceil_div(c, step);
+        panels_.joined() ? ceil_div(taps * c, step) : taps * ceil_div(c, step);
     return blocks * ceil_div(tile_.k.size(), form().k_step);
   }
 
   const TileForm& form() const { return panels_.form(); }
-
-  void add_filter_row(std::int64_t filter_row) {
-    if (panels_.shape().joined) {
-      add_joined(filter_row);
-    } else {
-      add_blocks(0, pb_.axis[2].taps, filter_row);
-    }
-  }
 
   void add_taps(std::int64_t filter_row) {
     for (std::int64_t s = 0; s < pb_.axis[2].taps; ++s) {
@@ -200,48 +170,40 @@ class OuterProductTile {
     const std::int64_t x_pixel = panels_.x_pixel(), dy_pixel = panels_.dy_pixel();
     const std::int64_t k_step = form().k_step;
     for (std::int64_t k = 0; k < tile_.k.size(); k += k_step) {
-      const bool fetches = runs_.list(panels_);
+      const std::span<const PanelRun> runs = runs_.list(panels_);
       if (seen.size() <= 0) continue;
       // Where lines are fetched, runs are parts of rows, which cannot be trimmed alike.
-      const Range part = fetches ? Range{0, panels_.steps()} : seen;
+      const Range part = runs.data() != panels_.runs().data() ? Range{0, panels_.steps()} : seen;
       const Element* x_first = x + part.begin * x_pixel;
       const Element* dy_first = panels_.dy_panel(k) + part.begin * dy_pixel;
       const std::int64_t trim = panels_.steps() - part.size();
       const std::int64_t k_count = std::min(k_step, tile_.k.size() - k);
       const std::int64_t cells = out + tile_.k.begin + k;
       if (form().swapped) {
-        add_swapped({dy_first, x_first, dy_pixel, x_pixel, trim, Cells::stored}, k_count, count,
-                    cells);
+        add_swapped({dy_first, x_first, dy_pixel, x_pixel, trim, Cells::stored}, runs, k_count,
+                    count, cells);
       } else {
-        multiply({x_first, dy_first, x_pixel, dy_pixel, trim, cells_}, count, k_count, at(cells),
-                 pb_.K);
+        multiply({x_first, dy_first, x_pixel, dy_pixel, trim, cells_}, runs, count, k_count,
+                 at(cells), pb_.K);
       }
     }
   }
-  void multiply(const ProductView<Element>& view, std::int64_t rows, std::int64_t columns,
-                void* cells, std::int64_t row) {
-    isa_.multiply(static_cast<int>(rows), static_cast<int>(columns), view, runs_.data(),
-                  runs_.count(), cells, row);
+  void multiply(const ProductView<Element>& view, std::span<const PanelRun> runs, std::int64_t rows,
+                std::int64_t columns, void* cells, std::int64_t row) {
+    isa_.multiply(static_cast<int>(rows), static_cast<int>(columns), view, runs.data(),
+                  std::ssize(runs), cells, row);
   }
 
   // The float64 square of a register tile is small (kMostTileCells), and turned round in the first
   // cache. dy is broadcast to channels of x; the sums, rows of output channels, are turned round.
-  void add_swapped(const ProductView<Element>& view, std::int64_t k_count, std::int64_t c_count,
-                   std::int64_t cells) {
+  void add_swapped(const ProductView<Element>& view, std::span<const PanelRun> runs,
+                   std::int64_t k_count, std::int64_t c_count, std::int64_t cells) {
     const std::int64_t width = isa_.max_columns;
-    multiply(view, k_count, c_count, transposed_, width);
+    multiply(view, runs, k_count, c_count, transposed_, width);
     for (std::int64_t c = 0; c < c_count; ++c) {
       for (std::int64_t i = 0; i < k_count; ++i) {
-        const std::int64_t cell = cells + c * pb_.K + i;
-        const double sum = transposed_[i * width + c];
-        if (cells_ == Cells::bfloat16s) {
-          *static_cast<BFloat16*>(at(cell)) = from_double<BFloat16>(sum);
-        } else if (cells_ == Cells::results) {
-          *static_cast<Sum*>(at(cell)) = static_cast<Sum>(sum);
-        } else {
-          double& total = sums_.partial[cell];
-          total = (cells_ == Cells::stored ? 0.0 : total) + sum;
-        }
+        double& total = sums_.partial[cells + c * pb_.K + i];
+        total = (cells_ == Cells::stored ? 0.0 : total) + transposed_[i * width + c];
       }
     }
   }
