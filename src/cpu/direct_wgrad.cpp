@@ -86,7 +86,7 @@ class DirectTile {
       if (inside.size() <= 0) continue;
       const std::int64_t w = input_position(pb_.axis[2], inside.begin, s);
       load_x(x_offset(block_, n, d, h, w), inside.size());
-      run_.dy = dy_row_ + (inside.begin - q.begin) * run_.dy_pixel;
+      run_.dy = dy_pack_ + (inside.begin - q.begin) * run_.dy_pixel;
       double* cell = partial + (tap * pb_.group_c() + tile_.c.begin) * pb_.K + tile_.k.begin;
       if (expanded_) {
         add_run<true>(run_, tile_.c.size(), tile_.k.size(), pb_.K, cell);
@@ -101,21 +101,13 @@ class DirectTile {
 
   std::int64_t x_width() const { return tile_.c.size() * (expanded_ ? tile_.k.size() : 1); }
 
-  // Loads dy of the row as [q][k]; it stays in place where the file has it so.
+  // Loads dy of the row as [q][k].
   void load_dy(std::int64_t n, std::int64_t z, std::int64_t p, Range q) {
     const Scalar* source = static_cast<const Scalar*>(block_.dy) +
                            dy_offset(block_, n, z, p, q.begin) +
                            tile_.k.begin * block_.dy_strides.c;
-    if constexpr (kSameType) {
-      if (block_.dy_strides.c == 1) {
-        dy_row_ = source;
-        run_.dy_pixel = block_.dy_strides.spatial[2];
-        return;
-      }
-    }
     pack_pixels(source, q.size(), block_.dy_strides.spatial[2], tile_.k.size(), block_.dy_strides.c,
                 dy_pack_, tile_.k.size());
-    dy_row_ = dy_pack_;
     run_.dy_pixel = tile_.k.size();
   }
 
@@ -169,7 +161,6 @@ class DirectTile {
   const bool expanded_;
   Acc* x_pack_;
   Acc* dy_pack_;
-  const Acc* dy_row_ = nullptr;
   Run<Acc> run_{};
 };
 
