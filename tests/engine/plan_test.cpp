@@ -74,6 +74,7 @@ TEST_CASE("auto takes what suits the shape and the processor") {
     return choose_kernel(make(spec, DType::f32, true), machine).name;
   };
   const ProblemSpec dense = {"3x3", "conv2d", 16, 64, 64, 1, {{56, 3}, {56, 3}}};
+  const ProblemSpec few = {"3x3 of few channels", "conv2d", 4, 3, 16, 1, {{64, 3}, {64, 3}}};
   const ProblemSpec depthwise = {"3x3", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}};
   // Portable kernels have 128-bit vectors, which on aarch64 are all that there is.
 #if defined(__aarch64__)
@@ -95,6 +96,7 @@ TEST_CASE("auto takes what suits the shape and the processor") {
       doctest::Contains("the processor has no avx512f"), Error);
   machine.instruction_sets = {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"};
   CHECK(chosen(dense) == "outer_product_avx512");
+  CHECK(chosen(few) == "outer_product_avx512");
   CHECK(chosen(depthwise) == "streaming_avx512");
   const char *const other = "outer_product_neon", *const its = "aarch64";
 #elif defined(__aarch64__)

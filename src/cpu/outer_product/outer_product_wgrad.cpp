@@ -40,7 +40,8 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 }
 
 // Estimates seconds on one core with `peak` vector multiply-adds of float a second; double takes as
-// long for half as many. Packing moves x once or more for each tile of k, dy for each tile of c.
+// long for half as many. Packing moves x once or more for each tile of k, dy for each tile of c,
+// and finds out where each pixel is, but where rows are copied as they are.
 // Joined tiles have fewer filter rows to go through, and rows that are broadcast to wide vectors
 // are turned round, which is what the third is for.
 template <typename Element>
@@ -58,7 +59,8 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
                            (panels.reuse == Reuse::tap ? filter_rows : 1.5);
   const auto tiles = static_cast<double>(ceil_div(c, shape.c) * ceil_div(k, shape.k));
   const double products = cost * filter_rows / peak;
-  double packing = moves * 0.3e-9 + tiles * 15e-9;
+  const bool copies = panels.joined && problem.groups == 1 && dtype_bytes(problem.dtype) >= 4;
+  double packing = moves * 0.3e-9 + tiles * (copies ? 3e-9 : 15e-9);
   // In place, few channels cost little more. (More were compared with AMX only when packed.)
   if (c <= kFewChannels && tile_form(isa, problem, panels, {{}, {0, c}, {0, shape.k}}).in_place) {
     packing = products / 4;

@@ -75,7 +75,7 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 
 // Estimates seconds on one core. A multiply-add waits a little for its operands, half as long
 // again; a packed value of x or dy takes as long as a few of them. 16 for each channel of a group
-// is for spreading, which gathers lanes one by one.
+// is for spreading, which gathers lanes one by one. One group has few lanes, and no others to read.
 template <const IsaSet& set>
 double seconds(const WgradProblem& problem) {
   const bool is_double = problem.dtype == DType::f64;
@@ -88,7 +88,7 @@ double seconds(const WgradProblem& problem) {
     return !spreads || is_converted(isa, problem) ? 8. : 6 + c * 16;
   };
   const double packing = is_double ? copied(set.f64.streaming) : copied(set.f32.streaming);
-  return static_cast<double>(term_count(problem)) * vectors *
+  return static_cast<double>(term_count(problem)) * vectors * (problem.groups == 1 ? 4 : 1) *
          (static_cast<double>(problem.taps()) * c * 1.5 + packing) / set.peak;
 }
 
