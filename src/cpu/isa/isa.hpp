@@ -67,7 +67,9 @@ struct ProductView {
   long a_pixel, b_pixel;
   long trim;
   Cells cells;
+  bool turned;  // the cells of a value of b are a row
 };
+inline constexpr int kMostTileCells = 448;  // of a register tile: 14 x 32
 
 // Element is float, double or BFloat16Pair. For a pair, "pixel" below means "pair of pixels".
 template <typename Element>
@@ -86,10 +88,10 @@ struct OuterProductIsa {
   // Is null unless products of the elements differ from IEEE arithmetic's at the ends of the range.
   ExponentRangeFunction exponent_range;
 
-  // cells[i*row + j] += sum over runs and over pixels p of a[run.a + p*a_pixel + i] *
-  // b[run.b + p*b_pixel + j], for i < rows <= max_rows and j < columns <= max_columns; all
-  // max_columns values of b are read if columns > max_columns / 2, else half of them. The sums are
-  // float or double, in the order of the runs.
+  // cells[i*row + j], or cells[j*row + i] if turned, += sum over runs and over pixels p of a[run.a
+  // + p*a_pixel + i] * b[run.b + p*b_pixel + j], for i < rows <= max_rows and j < columns <=
+  // max_columns; all max_columns values of b are read if columns > max_columns / 2, else half of
+  // them. The sums are float or double, in the order of the runs.
   void (*multiply)(int rows, int columns, const ProductView<Element>& view, const PanelRun* runs,
                    long run_count, void* cells, long row);
 

@@ -35,9 +35,7 @@ static inline Sum multiply_add(Sum sum, V x, V dy) {
   }
 }
 
-// Is no part of its callers, whose registers are for the products.
-template <typename Set>
-[[gnu::noinline]] void round_to_bfloat16(const float* sums, int count, std::uint16_t* out) {
+static inline void round_to_bfloat16(const float* sums, int count, std::uint16_t* out) {
   for (int j = 0; j < count; ++j) {
     const std::uint32_t bits = load<std::uint32_t>(sums + j), sign = bits >> 16 & 0x8000u;
     const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
@@ -51,49 +49,56 @@ static inline long cell_bytes(Cells what) {
   return what == Cells::bfloat16s ? 2 : what == Cells::results ? sizeof(Acc) : sizeof(double);
 }
 
-// The sums of `columns` columns go through memory, where a row of them is converted a few at a
-// time: it is too short for what a compiler makes of a loop of any length. They begin at 0 and so
-// are never -0.
-template <typename Set, int M, int NV, bool HasHalf, typename Acc>
-[[gnu::always_inline]] static inline void add_sums(
-    const typename VectorOf<Set, Acc>::Type (&sum)[M][NV + 1],
-    const typename VectorOf<Set, Acc>::Half (&half)[M], int columns, void* cells, long cells_row,
-    Cells what) {
-  constexpr long kLanes = VectorOf<Set, Acc>::kLanes;
-  constexpr long kColumns = NV * kLanes + (HasHalf ? kLanes / 2 : 0);
-  constexpr int kStep = Set::kVectorBytes == 16 ? 2 : 4;
-  using Sums = typename SizedVector<Acc, kStep * sizeof(Acc)>::Type;
-  using Doubles = typename SizedVector<double, kStep * sizeof(double)>::Type;
-  alignas(Set::kVectorBytes) Acc row[kColumns];
-#pragma GCC unroll 16
-  for (int i = 0; i < M; ++i) {
-#pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) store(row + v * kLanes, sum[i][v]);
-    if constexpr (HasHalf) store(row + NV * kLanes, half[i]);
+// Adds or stores sums from column j on, so many at a time; returns the column behind them.
+template <long Count, bool Adds, typename Acc>
+static inline int put_doubles(const Acc* sums, int j, int columns, double* out) {
+  using Sums = typename SizedVector<Acc, Count * sizeof(Acc)>::Type;
+  using Doubles = typename SizedVector<double, Count * sizeof(double)>::Type;
+  for (; j + Count <= columns; j += Count) {
+    Doubles values = __builtin_convertvector(load<Sums>(sums + j), Doubles);
+    if constexpr (Adds) values += load<Doubles>(out + j);
+    store(out + j, values);
+  }
+  return j;
+}
+template <typename Set, bool Adds, typename Acc>
+static inline void put_rows(const Acc* sums, int rows, int width, int columns, double* out,
+                            long row) {
+  constexpr long kLanes = Set::kVectorBytes / sizeof(double);
+  for (int i = 0; i < rows; ++i, sums += width, out += row) {
+    int j = put_doubles<kLanes, Adds>(sums, 0, columns, out);
+    j = put_doubles<kLanes / 2, Adds>(sums, j, columns, out);
+    put_doubles<1, Adds>(sums, j, columns, out);
+  }
+}
+
+// Puts the sums of a register tile, sums[i * width + j], where they belong. They begin at 0 and so
+// are never -0. It is no part of its callers, whose registers are for the products.
+template <typename Set, typename Acc>
+[[gnu::noinline]] void put_sums(const Acc* sums, int rows, int width, int columns, void* cells,
+                                long row, Cells what, bool turned) {
+  Acc turned_round[kMostTileCells];
+  if (turned) {
+    for (int j = 0; j < columns; ++j) {
+      for (int i = 0; i < rows; ++i) turned_round[j * rows + i] = sums[i * width + j];
+    }
+    sums = turned_round;
+    width = rows;
+    rows = columns;
+    columns = width;
+  }
+  auto* const doubles = static_cast<double*>(cells);
+  if (what == Cells::added_to) return put_rows<Set, true>(sums, rows, width, columns, doubles, row);
+  if (what == Cells::stored) return put_rows<Set, false>(sums, rows, width, columns, doubles, row);
+  for (int i = 0; i < rows; ++i, sums += width) {
+    const long first = i * row;
     if constexpr (sizeof(Acc) == sizeof(float)) {
       if (what == Cells::bfloat16s) {
-        round_to_bfloat16<Set>(row, columns, static_cast<std::uint16_t*>(cells) + i * cells_row);
+        round_to_bfloat16(sums, columns, static_cast<std::uint16_t*>(cells) + first);
         continue;
       }
     }
-    if (what == Cells::results) {
-      Acc* const out = static_cast<Acc*>(cells) + i * cells_row;
-      for (int j = 0; j < columns; ++j) out[j] = row[j];
-      continue;
-    }
-    double* const out = static_cast<double*>(cells) + i * cells_row;
-    const bool adds = what == Cells::added_to;
-    if (adds && columns == kColumns) {  // known to the compiler: no loop for a rest
-      for (int j = 0; j < kColumns; ++j) out[j] += static_cast<double>(row[j]);
-      continue;
-    }
-    int j = 0;
-    for (; j + kStep <= columns; j += kStep) {
-      Doubles sums = __builtin_convertvector(load<Sums>(row + j), Doubles);
-      if (adds) sums += load<Doubles>(out + j);
-      store(out + j, sums);
-    }
-    for (; j < columns; ++j) out[j] = (adds ? out[j] : 0) + static_cast<double>(row[j]);
+    for (int j = 0; j < columns; ++j) static_cast<Acc*>(cells)[first + j] = sums[j];
   }
 }
 
@@ -105,9 +110,10 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
   using Acc = typename SumOf<Element>::Type;
   constexpr long kLanes = VectorOf<Set, Element>::kLanes;
   const long a_pixel = view.a_pixel, b_pixel = view.b_pixel;
-  // The cells were last visited a chunk ago, if ever: they come while the sums are computed.
+  // The cells were last visited a chunk ago, if ever: they come while the sums are computed. (Rows
+  // of few outputs are not far apart.)
   const long bytes = cell_bytes<Acc>(view.cells);
-  for (int i = 0; i < M; ++i) {
+  for (int i = 0; i < M && !view.turned; ++i) {
     const char* const line = static_cast<const char*>(cells) + i * row * bytes;
     for (long at = 0; at < columns * bytes; at += 64) __builtin_prefetch(line + at, 1);
   }
@@ -154,7 +160,15 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
       pb += b_pixel;
     }
   }
-  add_sums<Set, M, NV, HasHalf, Acc>(sum, half_sum, columns, cells, row, view.cells);
+  constexpr int kColumns = NV * kLanes + (HasHalf ? kLanes / 2 : 0);
+  alignas(Set::kVectorBytes) Acc sums[M][kColumns];
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) store(sums[i] + v * kLanes, sum[i][v]);
+    if constexpr (HasHalf) store(sums[i] + NV * kLanes, half_sum[i]);
+  }
+  put_sums<Set, Acc>(sums[0], M, kColumns, columns, cells, row, view.cells, view.turned);
 }
 
 // Each number of rows is a function of its own, as the sums must be in registers.

@@ -115,8 +115,8 @@ class ChunkPanels {
     const bool in_place = form_.in_place, packs = reuse_ != Reuse::filter;
     const std::int64_t line = columns_ * x_shape_.step, pixels = steps();
     const std::int64_t w = in_place ? input_position(aw, low_[3].begin, 0) : 0;
-    const std::int64_t h_step = ah.stride;
-    const std::int64_t x_step = h_step * (in_place || packs ? block_.x_strides.spatial[1] : line);
+    const std::int64_t x_step =
+        ah.stride * (in_place || packs ? block_.x_strides.spatial[1] : line);
     const std::int64_t dy_step = in_place ? block_.dy_strides.spatial[1] : pixels * dy_pixel_;
     const bool swapped = form_.swapped, joins = sees_whole_rows();
     const auto* nothing = reinterpret_cast<const char*>(runs_);  // any address that is in a cache
@@ -127,10 +127,12 @@ class ChunkPanels {
       for (std::int64_t z = low_[1].begin; z < low_[1].end; ++z) {
         std::int64_t p = low_[2].begin, h = input_position(ah, p, r);
         const std::int64_t d = input_position(ad, z, t);
-        std::int64_t at =
-            in_place || packs ? x_offset(block_, n, d, h, w) : line_of(n, d, h) * line;
+        const std::int64_t plane = (n - low_[0].begin) * lines_[0].size() + d - lines_[0].begin;
+        std::int64_t at = in_place || packs
+                              ? x_offset(block_, n, d, h, w)
+                              : (plane * lines_[1].size() + h - lines_[1].begin) * line;
         if (in_place) dy = dy_offset(block_, n, z, p, low_[3].begin);
-        for (; p < low_[2].end; ++p, h += h_step, at += x_step, dy += dy_step) {
+        for (; p < low_[2].end; ++p, h += ah.stride, at += x_step, dy += dy_step) {
           RowsThere there = rows_there(d, h);
           there.second = there.second && has_second(n, z, p);
           if (!there.any()) continue;
@@ -245,6 +247,7 @@ class ChunkPanels {
     return range;
   }
 
+  std::int64_t x_panel_count() const { return ceil_div(tile_.c.size(), x_shape_.step); }
   Range x_channels() const {
     const std::int64_t first = tile_.k.begin / pb_.group_k() * pb_.group_c();
     return {first + tile_.c.begin, first + tile_.c.end};
@@ -253,8 +256,8 @@ class ChunkPanels {
   // Panels are read in place of the file where they hold all of x: they are in the cache.
   ExponentRange x_range() const {
     if (reuse_ != Reuse::filter) return exponent_range_of(x_of(box_), isa_.exponent_range);
-    const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), form_.x_step);
-    return range_of(x_panels_, x_shape_.panel_stride - kPanelSlack, blocks, x_shape_.panel_stride);
+    return range_of(x_panels_, x_shape_.panel_stride - kPanelSlack, x_panel_count(),
+                    x_shape_.panel_stride);
   }
 
   // Packs x for all taps. A row of x is packed once and read by all of them, from the cache.
@@ -274,11 +277,6 @@ class ChunkPanels {
         }
       }
     }
-  }
-
-  std::int64_t line_of(std::int64_t n, std::int64_t d, std::int64_t h) const {
-    const std::int64_t plane = (n - low_[0].begin) * lines_[0].size() + d - lines_[0].begin;
-    return plane * lines_[1].size() + h - lines_[1].begin;
   }
 
   // Panels follow each other without a gap but for what packing may spoil behind the last pixel.
@@ -340,8 +338,7 @@ class ChunkPanels {
   }
 
   void zero_columns(Element* out, std::int64_t count) {
-    const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), form_.x_step);
-    for (std::int64_t b = 0; b < blocks; ++b) {
+    for (std::int64_t b = 0; b < x_panel_count(); ++b) {
       std::fill_n(out + b * x_shape_.panel_stride, count * x_shape_.step, Element{});
     }
   }

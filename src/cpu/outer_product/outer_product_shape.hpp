@@ -162,7 +162,6 @@ inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
 inline constexpr std::int64_t kOuterProductTileK = 256;
 inline constexpr std::int64_t kOuterProductTileC = 64;
 inline constexpr std::int64_t kOuterProductTileC1 = 256;
-inline constexpr std::int64_t kMostTileCells = 448;  // of a register tile: 14 x 32
 
 struct OuterProductShape {
   std::int64_t pixels = kMaxChunkPixels;  // of a chunk, at most
@@ -225,12 +224,14 @@ inline std::int64_t even_step(std::int64_t count, std::int64_t most) {
 
 // Counts vector multiply-adds for a pixel, with `rows` broadcast to `columns` side by side. It
 // decides whether x or dy is broadcast: the side that fills whole vectors better is in vectors.
-// Fewer than 8 sums in registers wait for each other.
+// Fewer than 8 sums in registers wait for each other. Columns are counted in whole `parts`.
 template <typename Element>
-double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::int64_t columns) {
+double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::int64_t columns,
+                 std::int64_t part) {
   const std::int64_t step = even_step(rows, isa.max_rows), lanes = isa.max_columns / 2;
   const auto cost = [&](std::int64_t width) {
-    return static_cast<double>(std::max<std::int64_t>(step * ceil_div(width, lanes), 8));
+    return static_cast<double>(std::max(step * round_up(width, part), 8 * lanes)) /
+           static_cast<double>(lanes);
   };
   const std::int64_t whole = columns / isa.max_columns, rest = columns % isa.max_columns;
   return static_cast<double>(ceil_div(rows, step)) *
@@ -265,12 +266,16 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   TileForm form;
   const std::int64_t c = tile.c.size(), k = tile.k.size();
   const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
-  // Swapped sums pass through memory once more on their way to the partial.
-  form.swapped = 4 * tile_cost(isa, k, rows) < 3 * tile_cost(isa, rows, k);
+  // A swapped sum is turned round, which takes as long as two vectors of a pixel. Half of a vector
+  // of 64 bytes may be the last.
+  const std::int64_t lanes = isa.max_columns / 2,
+                     part = lanes == std::int64_t{64 / sizeof(Element)} ? lanes / 2 : lanes;
+  const std::int64_t steps =
+      std::min(kMaxChunkPixels, ceil_div(term_count(problem), kIsPair<Element> ? 2 : 1));
+  const double turning = 2 * static_cast<double>(k * rows) / static_cast<double>(steps);
+  form.swapped = tile_cost(isa, k, rows, part) + turning < tile_cost(isa, rows, k, part);
   // One vector of columns, where more are not needed, makes panels half as large.
-  const auto columns = [&](std::int64_t count) {
-    return count <= isa.max_columns / 2 ? isa.max_columns / 2 : isa.max_columns;
-  };
+  const auto columns = [&](std::int64_t count) { return count <= lanes ? lanes : 2 * lanes; };
   form.x_step = form.swapped ? columns(rows) : even_step(rows, isa.max_rows);
   form.k_step = form.swapped ? even_step(k, isa.max_rows) : columns(k);
   // Joined rows are side by side in x, too, where taps are, and where none sees padding.

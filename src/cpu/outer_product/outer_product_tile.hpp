@@ -85,7 +85,7 @@ class OuterProductTile {
     const bool starts = panels_.start(box);
     const bool stores = first_sums_.are_of(box, starts, partial);
     if (!starts) return false;
-    sums_.are_in_result = stores && sums_.result != nullptr && !form().swapped;
+    sums_.are_in_result = stores && sums_.result != nullptr;
     const Cells results = pb_.out_dtype == DType::bf16 ? Cells::bfloat16s : Cells::results;
     cells_ = sums_.are_in_result ? results : stores ? Cells::stored : Cells::added_to;
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
@@ -95,7 +95,6 @@ class OuterProductTile {
     runs_.start(next != nullptr ? panels_.x_of(*next) : Region(),
                 next != nullptr ? panels_.dy_of(*next) : Region(), ad.taps * ah.taps * calls,
                 panels_.all_steps());
-    const Reuse reuse = panels_.reuse();
     for (std::int64_t t = 0; t < ad.taps; ++t) {
       for (std::int64_t r = 0; r < ah.taps; ++r) {
         panels_.list_rows(t, r);
@@ -104,8 +103,8 @@ class OuterProductTile {
           continue;
         }
         const std::int64_t filter_row = (t * ah.taps + r) * aw.taps * pb_.group_c() * pb_.K;
-        if (reuse == Reuse::row) panels_.pack_rows(0);
-        if (reuse == Reuse::tap) {
+        if (panels_.reuse() == Reuse::row) panels_.pack_rows(0);
+        if (panels_.reuse() == Reuse::tap) {
           add_taps(filter_row);
         } else if (panels_.joined()) {
           add_joined(filter_row);
@@ -177,34 +176,15 @@ class OuterProductTile {
       const Element* x_first = x + part.begin * x_pixel;
       const Element* dy_first = panels_.dy_panel(k) + part.begin * dy_pixel;
       const std::int64_t trim = panels_.steps() - part.size();
-      const std::int64_t k_count = std::min(k_step, tile_.k.size() - k);
-      const std::int64_t cells = out + tile_.k.begin + k;
+      ProductView<Element> view = {x_first, dy_first, x_pixel, dy_pixel, trim, cells_, false};
+      int rows = static_cast<int>(count);
+      int columns = static_cast<int>(std::min(k_step, tile_.k.size() - k));
       if (form().swapped) {
-        add_swapped({dy_first, x_first, dy_pixel, x_pixel, trim, Cells::stored}, runs, k_count,
-                    count, cells);
-      } else {
-        multiply({x_first, dy_first, x_pixel, dy_pixel, trim, cells_}, runs, count, k_count,
-                 at(cells), pb_.K);
+        view = {dy_first, x_first, dy_pixel, x_pixel, trim, cells_, true};
+        std::swap(rows, columns);
       }
-    }
-  }
-  void multiply(const ProductView<Element>& view, std::span<const PanelRun> runs, std::int64_t rows,
-                std::int64_t columns, void* cells, std::int64_t row) {
-    isa_.multiply(static_cast<int>(rows), static_cast<int>(columns), view, runs.data(),
-                  std::ssize(runs), cells, row);
-  }
-
-  // The float64 square of a register tile is small (kMostTileCells), and turned round in the first
-  // cache. dy is broadcast to channels of x; the sums, rows of output channels, are turned round.
-  void add_swapped(const ProductView<Element>& view, std::span<const PanelRun> runs,
-                   std::int64_t k_count, std::int64_t c_count, std::int64_t cells) {
-    const std::int64_t width = isa_.max_columns;
-    multiply(view, runs, k_count, c_count, transposed_, width);
-    for (std::int64_t c = 0; c < c_count; ++c) {
-      for (std::int64_t i = 0; i < k_count; ++i) {
-        double& total = sums_.partial[cells + c * pb_.K + i];
-        total = (cells_ == Cells::stored ? 0.0 : total) + transposed_[i * width + c];
-      }
+      isa_.multiply(rows, columns, view, runs.data(), std::ssize(runs), at(out + tile_.k.begin + k),
+                    pb_.K);
     }
   }
 
@@ -215,8 +195,7 @@ class OuterProductTile {
   RunList runs_;
   TileSums& sums_;
   FirstSums first_sums_;
-  Cells cells_ = Cells::added_to;      // what happens to the chunk's sums
-  double transposed_[kMostTileCells];  // the sums of a register tile, when swapped
+  Cells cells_ = Cells::added_to;  // what happens to the chunk's sums
 };
 
 }  // namespace convgrad

@@ -50,8 +50,9 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
   const XPanels& panels = shape.x;
   const std::int64_t c = problem.group_c(), k = problem.group_k();
   const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
+  const std::int64_t lanes = isa.max_columns / 2;
   const double cost =
-      std::min(tile_cost(isa, rows, k), std::floor(tile_cost(isa, k, rows) * 4 / 3));
+      std::min(tile_cost(isa, rows, k, lanes), std::floor(tile_cost(isa, k, rows, lanes) * 4 / 3));
   const double filter_rows = static_cast<double>(problem.taps()) /
                              static_cast<double>(panels.joined ? problem.axis[2].taps : 1);
   const double moves = static_cast<double>(k * ceil_div(c, shape.c)) +
