@@ -55,9 +55,10 @@ inline Halves halves_of(const WgradProblem& problem, const ChunkGrid& grid) {
   for (std::size_t a = 0; a < 4; ++a) {
     const Halves halves = {a};
     double elements = 0, pixels = 0;
+    const auto taps = a == 0 ? 1 : std::min<std::int64_t>(problem.axis[a - 1].taps, 4096);
     for (const std::int64_t chunk : {std::int64_t{0}, grid.count - 1}) {
       const PixelBox box = grid.count > 0 ? grid.box(chunk) : PixelBox();
-      for (std::int64_t tap = 0; tap < (a == 0 ? 1 : problem.axis[a - 1].taps); ++tap) {
+      for (std::int64_t tap = 0; tap < taps; ++tap) {
         const Range inside =
             a == 0 ? box[0] : intersect(box[a], outputs_inside(problem.axis[a - 1], tap));
         elements += static_cast<double>(halves.seen(box, a, inside).size());
