@@ -110,8 +110,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
   using Acc = typename SumOf<Element>::Type;
   constexpr long kLanes = VectorOf<Set, Element>::kLanes;
   const long a_pixel = view.a_pixel, b_pixel = view.b_pixel;
-  // The cells were last visited a chunk ago, if ever: they come while the sums are computed. (Rows
-  // of few outputs are not far apart.)
+  // Cells were last visited a chunk ago, if ever. (Turned rows, of few outputs, are not far apart.)
   const long bytes = cell_bytes<Acc>(view.cells);
   for (int i = 0; i < M && !view.turned; ++i) {
     const char* const line = static_cast<const char*>(cells) + i * row * bytes;
