@@ -73,8 +73,7 @@ void read(const std::string& argument) {
     const std::vector<std::int64_t>& shape = reader.header().shape;
     if (reader.header().payload_bytes > kMostBytes) return;
     std::vector<char> whole(static_cast<std::size_t>(reader.header().payload_bytes));
-    reader.read_box(std::vector<std::int64_t>(shape.size(), 0), shape, whole.data());
-    reader.finish();
+    reader.read_all(whole.data());
     if (shape.empty() || shape[0] < 2 || reader.needs_whole_payload()) return;
     NpyReader again(argument);
     std::vector<char> parts(whole.size());

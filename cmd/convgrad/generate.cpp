@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/clock.hpp"
+#include "base/integers.hpp"
 #include "check/reference_sum.hpp"
 #include "commands.hpp"
 #include "convgrad/gradient_file.hpp"
@@ -55,14 +56,15 @@ struct Paths {
 };
 
 WgradProblem problem_of(const GenerateOptions& options) {
-  const DType dtype = options.dtype.empty() ? DType::f32 : parse_dtype("--dtype", options.dtype);
+  const auto dtype_or = [&](DType other) {
+    return options.dtype.empty() ? other : parse_dtype("--dtype", options.dtype);
+  };
   if (!options.problem.line.empty()) {
     refuse_flag(options, "--shape", "--problem, which sets it");
     const WgradProblem problem = problem_of_line(options);
-    return options.dtype.empty() ? problem : with_dtype(problem, dtype);
+    return with_dtype(problem, dtype_or(problem.dtype));
   }
-  check_op(options.problem);
-  return made_problem("--shape", options, options, dtype);
+  return made_problem("--shape", options, options, dtype_or(DType::f32));
 }
 
 void check_paths(const GenerateOptions& options, const Paths& paths) {
@@ -89,7 +91,7 @@ std::string write_tensor(const TensorMaker& maker, DType dtype, OutputFile& file
   const Buffer buffer(kPartElements * item, "a part of a tensor");
   TensorHash hash;
   for_each_part(maker.shape(), kPartElements, [&](const ArrayPart& part) {
-    pool.run((part.count + kTaskElements - 1) / kTaskElements, [&](std::int64_t task, int) {
+    pool.run(ceil_div(part.count, kTaskElements), [&](std::int64_t task, int) {
       const std::int64_t at = task * kTaskElements;
       maker.fill(part.first + at, std::min(kTaskElements, part.count - at),
                  buffer.data() + at * item);

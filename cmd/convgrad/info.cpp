@@ -76,7 +76,7 @@ struct InfoReport final : Report {
 std::string InfoReport::text() const {
   const char* core = std::getenv("OPENBLAS_CORETYPE");
   std::string text = version_text() + "\n";
-  text += cat("processor    ", machine.processor, ", ", machine.threads, " threads, ",
+  text += cat("processor    ", machine.processor, ", ", counted(machine.threads, "thread"), ", ",
               format_bytes(static_cast<double>(machine.memory_bytes)), "\n");
   text += cat("             ", joined(machine.instruction_sets), "\n");
   if (const Words missing = missing_instruction_sets(machine); !missing.empty()) {

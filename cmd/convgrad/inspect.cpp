@@ -160,12 +160,7 @@ struct InspectedPart {
     const PartialHeader& header = part.header;
     return {{"file", part.path},
             {"problem", describe(header.problem)},
-            {"part",
-             {{"images", {header.images.begin, header.images.end}},
-              {"of_images", header.problem.N},
-              {"slices", {header.slices.begin, header.slices.end}},
-              {"of_slices", header.of_slices},
-              {"nodes", part.nodes.size()}}},
+            {"part", part_json(part)},
             {"algorithm", header.algorithm},
             {"program", header.program}};
   }

@@ -99,6 +99,8 @@ class NpyReader {
   // bytes. What was not asked for is read and discarded. A member whose CRC-32 differs is an
   // Error(input).
   void finish();
+  // Reads the whole array, as one box, and finishes.
+  void read_all(void* out);
 
  private:
   struct State;

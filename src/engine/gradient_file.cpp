@@ -121,9 +121,7 @@ GradientFile read_gradient(const std::string& path, const WgradProblem& problem,
               dtype_name(problem.out_dtype), Hint("use --out-dtype ", dtype_name(result.dtype)));
   }
   const Buffer bytes(reader.header().payload_bytes, "a gradient file");
-  const std::vector<std::int64_t>& shape = reader.header().shape;
-  reader.read_box(std::vector<std::int64_t>(shape.size(), 0), shape, bytes.data());
-  reader.finish();
+  reader.read_all(bytes.data());
   result.values =
       as_doubles(result.dtype, bytes.data(), static_cast<std::size_t>(problem.dw_count()));
   return result;

@@ -42,9 +42,7 @@ std::vector<std::byte> bytes_of(NpyReader& reader, std::int64_t most) {
               most, Hint("compute the file again with --batch-range"));
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(reader.header().payload_bytes));
-  const std::vector<std::int64_t> begin(reader.header().shape.size(), 0);
-  reader.read_box(begin, reader.header().shape, bytes.data());
-  reader.finish();
+  reader.read_all(bytes.data());
   return bytes;
 }
 

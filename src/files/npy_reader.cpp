@@ -293,6 +293,11 @@ void NpyReader::finish() {
   state_->source->finish();
 }
 
+void NpyReader::read_all(void* out) {
+  read_box(std::vector<std::int64_t>(header().shape.size(), 0), header().shape, out);
+  finish();
+}
+
 // This is for TensorFlow's filter_sizes tensor.
 std::vector<std::int64_t> read_npy_integers(const std::string& path) {
   static_assert(std::endian::native == std::endian::little, "values are converted in place");
@@ -305,11 +310,9 @@ std::vector<std::int64_t> read_npy_integers(const std::string& path) {
               header.element_count, " elements and dtype '", header.descr,
               "', expected a 1-D integer array of at most ", kMaxCount, " entries");
   }
-  const std::int64_t begin = 0;
   const std::size_t item = static_cast<std::size_t>(header.item_bytes);
   std::vector<std::byte> bytes(static_cast<std::size_t>(header.payload_bytes));
-  reader.read_box({&begin, 1}, header.shape, bytes.data());
-  reader.finish();
+  reader.read_all(bytes.data());
   std::vector<std::int64_t> values;
   for (std::size_t at = 0; at < bytes.size(); at += item) {
     const bool negative =

@@ -172,6 +172,9 @@ class Verify(ReportTest):
         report = self.report(*self.args())
         self.assertEqual(report["command"], "verify")
         self.assertEqual(report["status"], "match")
+        seconds = report["timing_ms"]["kernel"] * 1e-3  # the reference's are no kernel's
+        self.assertAlmostEqual(report["perf"]["gflops"] * seconds * 1e9 / report["work"]["flops"],
+                               1, 1)
         compare = report["compare"]
         self.assertEqual(
             set(compare), {"verdict", "got", "dtype", "want", "criterion", "count", "mismatches",

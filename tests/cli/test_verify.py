@@ -582,7 +582,7 @@ class Text(VerifyTest):
         result = self.succeed("verify", *self.flags)
         self.assertEqual(self.lines(result.out), f"""\
 MATCH: r.npy against the float64 reference, 0 of 4 elements fail (0 %)
-agrees to every bit of the reference; right float32 sums of these data agree to 24.3; errors at most 0 times rounding's (13.9 allowed) over all elements; rounding's = 6.6e-07 here
+agrees to every bit; right float32 sums of these data agree to 24.3; errors at most 0 times rounding's (13.9 allowed) over all elements; rounding's = 6.6e-07 here
 would have failed, typically: one element off by 1.5e-06 of the gradient's rms, one tap by 1.1e-06, all elements by 8.1e-07; 1 pixel left out
 conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_same
 criterion: rms of error/rounding <= 3*g(n) of n elements: all, each tap, channel and element

@@ -43,8 +43,7 @@ std::vector<std::byte> load(NpyReader& reader, DType dtype) {
   const NpyHeader& header = reader.header();
   std::vector<std::byte> bytes(static_cast<std::size_t>(header.element_count * dtype_bytes(dtype)));
   reader.widen_to(dtype);
-  reader.read_box(std::vector<std::int64_t>(header.shape.size(), 0), header.shape, bytes.data());
-  reader.finish();
+  reader.read_all(bytes.data());
   return bytes;
 }
 

@@ -376,8 +376,7 @@ template <typename A>
 std::vector<A> read_all(NpyReader& reader) {
   const NpyHeader& header = reader.header();
   std::vector<std::byte> bytes(static_cast<std::size_t>(header.payload_bytes));
-  const std::vector<Count> begin(header.shape.size());
-  reader.read_box(begin, header.shape, bytes.data());
+  reader.read_all(bytes.data());
   std::vector<A> values(static_cast<std::size_t>(header.element_count));
   with_scalar(float_dtype(header, reader.name()), [&]<typename Stored>(Stored) {
     const auto* stored = reinterpret_cast<const Stored*>(bytes.data());

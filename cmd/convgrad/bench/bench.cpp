@@ -43,7 +43,7 @@ std::size_t name_width(const std::vector<BenchCase>& cases) {
 
 // Returns a line: name, dtype, algorithm and threads, then columns of numbers.
 std::string row(const std::vector<BenchCase>& cases, const std::vector<std::string>& words) {
-  static constexpr std::size_t kWidths[] = {0, 8, 20, 7, 10, 10, 6, 8, 7, 8};
+  static constexpr std::size_t kWidths[] = {0, 8, 25, 7, 10, 10, 6, 8, 7, 8};
   std::string text = padded(words[0], name_width(cases), true);
   for (std::size_t i = 1; i < words.size(); ++i) {
     const std::size_t width = i < std::size(kWidths) ? kWidths[i] : 0;

@@ -2,7 +2,6 @@
 // dtype, by every algorithm, on every number of threads that was asked for.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 #include <iomanip>
 #include <set>
@@ -154,13 +153,11 @@ std::vector<int> threads_of(const BenchOptions& options) {
   const std::string& text = options.threads;
   std::vector<int> threads;
   for (const std::string& word : split("--threads", text.empty() ? "0" : text)) {
-    int value = -1;
-    const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (status != std::errc{} || end != word.data() + word.size() || value < 0 ||
-        value > kMostThreads) {
+    const std::optional<std::int64_t> value = parse_whole(word);
+    if (!value || *value > kMostThreads) {
       misuse("--threads: '", word, "', expected whole numbers from 0 to ", kMostThreads);
     }
-    add_once(threads, value > 0 ? value : this_machine().threads);
+    add_once(threads, *value > 0 ? static_cast<int>(*value) : this_machine().threads);
   }
   return threads;
 }

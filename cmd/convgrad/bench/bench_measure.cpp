@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/clock.hpp"
+#include "base/integers.hpp"
 #include "bench/bench.hpp"
 #include "engine/block_sum.hpp"
 #include "engine/machine.hpp"
@@ -23,7 +24,7 @@ Buffer made(const WgradProblem& problem, Operand operand, std::int64_t count, Ta
   const TensorMaker maker(problem, operand, {Distribution::uniform, 1});
   const std::int64_t item = dtype_bytes(problem.dtype);
   Buffer buffer(count * item, "a tensor");
-  pool.run((count + kPiece - 1) / kPiece, [&](std::int64_t piece, int) {
+  pool.run(ceil_div(count, kPiece), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kPiece;
     maker.fill(begin, std::min(kPiece, count - begin), buffer.data() + begin * item);
   });
@@ -32,9 +33,7 @@ Buffer made(const WgradProblem& problem, Operand operand, std::int64_t count, Ta
 
 Buffer whole(NpyReader& reader, std::int64_t bytes) {
   Buffer buffer(bytes, "a tensor");
-  const std::vector<std::int64_t>& shape = reader.header().shape;
-  reader.read_box(std::vector<std::int64_t>(shape.size(), 0), shape, buffer.data());
-  reader.finish();
+  reader.read_all(buffer.data());
   return buffer;
 }
 

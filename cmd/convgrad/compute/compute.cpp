@@ -50,14 +50,8 @@ struct ReduceReport final : Report {
   Json json() const override {
     Json parts = Json::array();
     for (const PartialFile& file : files) {
-      const PartialHeader& header = file.header;
-      parts.push_back({{"file", file.path},
-                       {"images", {header.images.begin, header.images.end}},
-                       {"of_images", header.problem.N},
-                       {"slices", {header.slices.begin, header.slices.end}},
-                       {"of_slices", header.of_slices},
-                       {"nodes", file.nodes.size()},
-                       {"algorithm", header.algorithm}});
+      parts.push_back({{"file", file.path}, {"algorithm", file.header.algorithm}});
+      parts.back().update(part_json(file));
     }
     Json json = problem_fields(files[0].header.problem);
     json["parts"] = parts;
@@ -113,15 +107,6 @@ void check_batch_range(const Options& options) {
     misuse("--batch-range: given with --backend reference, which sums the batch in one go",
            Hint("use ", "--backend cpu"));
   }
-}
-
-Json part_json(const Plan& plan) {
-  const Range slices = plan.schedule.slices.slices_of(plan.schedule.part.partitions);
-  return {{"images", {plan.schedule.part.images.begin, plan.schedule.part.images.end}},
-          {"of_images", plan.problem.N},
-          {"slices", {slices.begin, slices.end}},
-          {"of_slices", plan.schedule.slices.count()},
-          {"nodes", plan.schedule.nodes.size()}};
 }
 
 // Returns the part as a line of --dry-run.

@@ -178,8 +178,6 @@ void add_job(Rows& rows, Options& o, bool of_job) {
   add_memory_limit(rows, e);
   rows.add("--dry-run", "", kExecution, "print the plan, FLOPs, bytes and memory; compute nothing",
            &e.dry_run, {.field = batch});
-  rows.add("--accumulate", "", kExecution, "add the gradient to what --output holds", &e.accumulate,
-           {.variable = of_job, .field = nobody});
   add_no_clobber(rows, e, of_job);
   add_raw(rows, e, of_job);
   add_verbose(rows, e, "plan and timings on stderr");
@@ -222,6 +220,8 @@ void add_report(Rows& rows, Options& o) {
 
 void add_compute(Rows& rows, Options& o) {
   add_job(rows, o, true);
+  rows.add("--accumulate", "", kExecution, "add the gradient to what --output holds",
+           &o.execution.accumulate, {.field = nobody});
   rows.add("--batch-range", "A:B|K/R", kExecution,
            "sum images A to B-1, or the K-th of R parts, into a file for convgrad reduce",
            &o.execution.batch_range);

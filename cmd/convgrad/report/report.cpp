@@ -52,6 +52,15 @@ std::string time_text(double seconds) {
   return std::to_string(whole / 3600) + " h " + std::to_string(whole % 3600 / 60) + " min";
 }
 
+Json part_fields(Range images, std::int64_t of_images, Range slices, std::int64_t of_slices,
+                 std::size_t nodes) {
+  return {{"images", {images.begin, images.end}},
+          {"of_images", of_images},
+          {"slices", {slices.begin, slices.end}},
+          {"of_slices", of_slices},
+          {"nodes", nodes}};
+}
+
 }  // namespace
 
 double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
@@ -176,6 +185,19 @@ Json plan_json(const Plan& plan) {
   return json;
 }
 
+Json part_json(const Plan& plan) {
+  const Schedule& schedule = plan.schedule;
+  return part_fields(schedule.part.images, plan.problem.N,
+                     schedule.slices.slices_of(schedule.part.partitions), schedule.slices.count(),
+                     schedule.nodes.size());
+}
+
+Json part_json(const PartialFile& file) {
+  const PartialHeader& header = file.header;
+  return part_fields(header.images, header.problem.N, header.slices, header.of_slices,
+                     file.nodes.size());
+}
+
 Json work_json(const WgradProblem& problem) {
   const auto bytes = [](DType dtype, std::int64_t count) {
     return static_cast<double>(dtype_bytes(dtype)) * static_cast<double>(count);
@@ -194,7 +216,7 @@ Json JobTiming::timing_json() const {
 }
 
 Json JobTiming::perf_json() const {
-  const double seconds = timing.kernel_s + timing.reference_s;
+  const double seconds = gradient_s();
   const auto rate = [&](const Json& amount) {
     return seconds > 0 ? Json(amount.get<double>() / seconds * 1e-9) : Json();
   };

@@ -16,6 +16,7 @@
 #include "convgrad/npy.hpp"
 #include "cpu/peaks.hpp"
 #include "engine/device_kernel.hpp"
+#include "engine/partial_file.hpp"
 #include "engine/plan.hpp"
 #include "engine/run.hpp"
 #include "files/output_file.hpp"
@@ -82,6 +83,8 @@ Json problem_json(const WgradProblem& problem);    // attrs
 Json problem_fields(const WgradProblem& problem);  // op, attrs and work
 Json plan_json(const Plan& plan);
 Json work_json(const WgradProblem& problem);
+Json part_json(const Plan& plan);         // what it sums of the batch
+Json part_json(const PartialFile& file);  // what it holds
 Json machine_json(const Machine& machine);
 Json cuda_json(const CudaInfo& info);
 Json peaks_json(const Peaks& peaks);
@@ -92,7 +95,9 @@ struct JobTiming {
   WgradProblem computed;  // in that time: of a part of the batch, that part
 
   Json timing_json() const;
-  // Returns the rates of kernels and reference, without the time of reading and writing.
+  // Returns the time of the kernel or, where there was none, of the reference.
+  double gradient_s() const { return timing.kernel_s > 0 ? timing.kernel_s : timing.reference_s; }
+  // Returns the rates in that time.
   Json perf_json() const;
 };
 

@@ -222,9 +222,6 @@ void check_options(const VerifyCommand& options) {
   if (!v.results.empty() && !options.problem.output.empty()) {
     misuse("--output: given with --result, but then nothing is computed");
   }
-  if (options.execution.accumulate) {
-    misuse("--accumulate: verify adds nothing to a file", Hint("leave it out"));
-  }
   const auto is_input = [](const NamedFile& file) {
     return file.use == FileUse::read && is_standard_input(file.path);
   };

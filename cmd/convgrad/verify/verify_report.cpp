@@ -437,7 +437,7 @@ void Notes::add(const Notes& more) {
 }
 
 std::string agreement_text(double relative_error) {
-  if (relative_error == 0) return "every bit of the reference";
+  if (relative_error == 0) return "every bit";
   if (!(relative_error < 1)) return "no bit";
   return cat(fixed(-std::log2(relative_error), 1), " bits");
 }

@@ -129,10 +129,11 @@ constexpr Kernel kernel(std::string_view name, std::string_view summary) {
 
 constinit const Kernel kStreamingAvx512Kernel = kernel<kAvx512Isa, lacks_avx512>(
     "streaming_avx512",
-    "depthwise and small groups: up to 28 vectors of sums in registers; AVX-512");
+    "depthwise and small groups: up to 28 vectors of 16 sums in registers; AVX-512");
 
-constinit const Kernel kStreamingAvx2Kernel =
-    kernel<kAvx2Isa, lacks_avx2>("streaming_avx2", "the same, up to 12 vectors of 8; AVX2 and FMA");
+constinit const Kernel kStreamingAvx2Kernel = kernel<kAvx2Isa, lacks_avx2>(
+    "streaming_avx2",
+    "depthwise and small groups: up to 12 vectors of 8 sums in registers; AVX2 and FMA");
 
 #elif defined(__aarch64__)
 
@@ -142,6 +143,7 @@ constinit const Kernel kStreamingNeonKernel = kernel<kNeonIsa, lacks_neon>(
 #endif
 
 constinit const Kernel kStreamingKernel = kernel<kPortableIsa, lacks_nothing>(
-    "streaming", "the same, up to 12 vectors of 4; any processor");
+    "streaming",
+    "depthwise and small groups: up to 12 vectors of 4 sums in registers; any processor");
 
 }  // namespace convgrad

@@ -200,10 +200,9 @@ std::vector<Case> captured_cases(const std::string& folder, double most) {
     NpyReader dy(cat(folder, "/", entry.at("out_backprop").get<std::string>()));
     const auto read = [](NpyReader& reader) {
       const NpyHeader& header = reader.header();
-      const std::vector<std::int64_t> begin(header.shape.size());
       Values values(static_cast<std::size_t>(header.element_count));
       if (float_dtype(header, reader.name()) != DType::f64) reader.widen_to(DType::f64);
-      reader.read_box(begin, header.shape, values.data());
+      reader.read_all(values.data());
       return values;
     };
     const DType dtype = float_dtype(x.header(), x.name());
