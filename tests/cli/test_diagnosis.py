@@ -765,6 +765,18 @@ class NoExplanation(DiagnosisTest):
         lines = self.nothing(put(self.dw, ((0, 1, 0, 3), np.inf)))
         self.assertIn("r 0, s 1, c 0, k 3", lines[1])
 
+    def test_beside_what_is_right_and_not_finite(self):
+        p = self.problem
+        for value in (np.nan, np.inf):
+            p.x[0, 0, 0, 0] = value
+            self.use(p)
+            self.assertLess(np.isfinite(self.dw).sum(), self.dw.size)
+            at = tuple(np.argwhere(np.isfinite(self.dw))[-1])
+            for wrong in (off(self.dw, (at, 30)), put(self.dw, (at, self.dw[at] * 1.01))):
+                with self.subTest(value=value, wrong=wrong[at]):
+                    self.nothing(single(wrong))
+        self.nothing(single(np.where(np.isinf(self.dw), -self.dw, self.dw)))
+
     def test_cancelling_sums(self):
         # The bound is as large as the gradient: what lies within it proves nothing.
         p = normal_problem(n=4, size=(12, 12), strides=(1, 1), dilations=(1, 1))

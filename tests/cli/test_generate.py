@@ -363,7 +363,7 @@ class Misuse(GenerateTest):
                 (["conv2d", "--shape", "2,-8,8,3", *sound[3:], *out], 3, ["--shape"]),
                 (["conv2d", "--shape", f"{2**40},{2**20},8,3", *sound[3:], *out], 3,
                  ["does not fit"]),
-                (["--problem", "conv2d float8_e5m2 n1 h4 w4 c1 k1", *out], 2, ["float8_e5m2"]),
+                (["--problem", "conv2d float8_e5m2 n1 h4 w4 c1 k1 r1 s1", *out], 2, ["float8_e5m2"]),
                 ([*sound, "-i", "x.npy", *out], 2, ["-i"]),
                 ([*sound, "stray", *out], 2, ["stray"]),
                 ([*sound, *out, "--json=made/input.npy"], 2, ["--json"])):

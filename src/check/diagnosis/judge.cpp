@@ -81,7 +81,11 @@ double Evidence::told(const Trial& t, std::size_t i, double larger, bool spared)
   const double value = t.value(i), error = std::fabs(got(at) - want(at));
   const bool stops = filling.known_most && std::fabs(got(at)) == filling.most &&
                      !(std::fabs(t.predicted.values[i]) <= filling.most);
-  if (stops || replaced(filling, at, value) || !(error < HUGE_VAL)) return kMostBits;
+  if (stops || replaced(filling, at, value)) return kMostBits;
+  if (!(error < HUGE_VAL)) {
+    if (errors_[at] <= kWrong) return 0;  // NaN for NaN, or the same infinity
+    return std::isinf(got(at)) && std::isinf(want(at)) ? 1 : kMostBits;
+  }
   const double tolerance = kSlack * larger + rounding_step(problem().out_dtype, want(at)) / 2;
   const double bits = std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
   // A rounding in one direction is told from one in the other.
@@ -105,11 +109,11 @@ Evidence::Rest Evidence::rest(const Trial& t, std::size_t i) const {
   // What is scaled, or rounded to a narrow type, may have been rounded before that.
   const bool twice =
       (grid != nullptr && !grid->own) || std::fabs(t.factor - 1) > kFactorSeen || t.offset != 0;
-  if (twice) {
+  if (twice && left > 0) {
     const double step = rounding_step(problem().out_dtype, t.predicted.values[i]);
     left -= std::fabs(t.factor) * step / 2;
   }
-  rest.left = left > 0 ? left / rest.unit : 0;
+  rest.left = left <= 0 ? 0 : left / rest.unit;  // may be NaN: Inf for -Inf
   rest.spared = t.filling.instead == Instead::plain && errors_[at] < rest.left;
   if (rest.spared) rest.left = errors_[at];
   return rest;
