@@ -2,16 +2,21 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
+#include <span>
 
 #include "check/block_walk.hpp"
 
 namespace convgrad {
 namespace {
 
-// These are taken apart in turns of 2, 4, 8, 16 and 32.
+// These are taken apart in turns of so many.
 constexpr const char* kTurns[] = {"images", "rows", "pixels", "columns"};
-constexpr std::size_t kMostTurns = 32;
+constexpr std::size_t kCounts[] = {2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32};
+// Even and odd ones of several axes are taken apart at once; rows and columns in so many turns.
+constexpr const char* kAxes[] = {"images", "planes", "rows", "columns"};
+constexpr std::pair<std::size_t, std::size_t> kSquares[] = {{2, 4}, {4, 2}, {4, 4}};
 // Runs of pixels are taken in turns of 2, 4 and so on, up to kRunTurns pixels in all.
 constexpr std::size_t kRuns[] = {8, 16, 32}, kRunTurns = 256;
 constexpr std::size_t kPieces[] = {2, 16};  // of an image
@@ -26,8 +31,18 @@ std::vector<std::string> all_orders() {
                       : "that takes " + what + " in " + std::to_string(count) + " turns";
   };
   for (const char* what : kTurns) {
-    for (std::size_t count = 2; count <= kMostTurns; count *= 2)
-      orders.push_back(turns(what, count));
+    for (const std::size_t count : kCounts) orders.push_back(turns(what, count));
+  }
+  for (unsigned axes = 0; axes < 16; ++axes) {
+    std::string names;
+    for (std::size_t a = 0; a < 4; ++a) {
+      if (axes >> a & 1) names += (names.empty() ? "" : " and ") + std::string(kAxes[a]);
+    }
+    orders.push_back("that takes even and odd " + names + " apart at once");
+  }
+  for (const auto& [rows, columns] : kSquares) {
+    orders.push_back("that takes rows in " + std::to_string(rows) + " and columns in " +
+                     std::to_string(columns) + " turns at once");
   }
   for (const std::size_t run : kRuns) {
     for (std::size_t count = 2; count * run <= kRunTurns; count *= 2) {
@@ -91,10 +106,10 @@ void OrderSum::add_unit(const Block& block, const Unit& unit, Parts& parts) cons
     const auto most = static_cast<std::int64_t>(kParts);
     return static_cast<std::size_t>(count <= most ? place : place * most / count);
   };
-  const auto turn = [](std::int64_t number) { return static_cast<std::size_t>(number) % kParts; };
   const TapPlace tap = tap_place(pb, unit.tap);
   visit_pixel_lines<Scalar>(pb, block, tap, [&](const PixelLine<Scalar>& at) {
     const std::int64_t line = (at.z * P + at.p) * Q;  // its first place in the image
+    const auto line_parity = static_cast<std::size_t>(at.n % 2 + at.z % 2 * 2 + at.p % 2 * 4);
     Lanes sum{}, terms{};
     for (std::int64_t q = at.q.begin; q < at.q.end; ++q) {
       const Scalar* const x = at.x + (q - at.q.begin) * at.x_step;
@@ -106,9 +121,11 @@ void OrderSum::add_unit(const Block& block, const Unit& unit, Parts& parts) cons
       const std::int64_t pixel = at.n * Z * P * Q + line + q;
       parts.place[static_cast<std::size_t>(at.n) % 2][part(line + q, Z * P * Q)] += product;
       parts.column[part(q, Q)] += product;
-      parts.pixel[turn(pixel)] += product;
-      parts.run[turn(pixel / 8)] += product;
-      parts.lane[turn(q)] += product;
+      parts.pixel.add(pixel, product);
+      parts.run[static_cast<std::size_t>(pixel / 8) % kParts] += product;
+      parts.lane.add(q, product);
+      parts.parity[line_parity + static_cast<std::size_t>(q % 2 * 8)] += product;
+      parts.square[static_cast<std::size_t>(at.p % 4 * 4 + q % 4)] += product;
       sum += product;
       const auto one = (decltype(product != 0))(Lanes{} + 1.0);
       terms += (Lanes)((product != 0) & one);
@@ -117,8 +134,8 @@ void OrderSum::add_unit(const Block& block, const Unit& unit, Parts& parts) cons
     }
     parts.row[part(at.p, P)] += sum;
     parts.plane[part(at.z, Z)] += sum;
-    parts.image[turn(at.n)] += sum;
-    parts.line[turn((at.n * Z + at.z) * P + at.p)] += sum;
+    parts.image.add(at.n, sum);
+    parts.line.add((at.n * Z + at.z) * P + at.p, sum);
     parts.terms += terms;
   });
 }
@@ -167,27 +184,41 @@ OrderWalk OrderSum::widest(const Parts& parts, std::size_t lane) const {
     return squares / static_cast<double>(std::max<std::size_t>(used, 1));
   };
   const auto of = [&](const Sums& sums) { return [&](std::size_t i) { return sums[i][lane]; }; };
-  // Returns a third of the mean square of the sums of parts that are taken in turns, in runs.
-  const auto turns = [&](const Sums& sums, std::size_t runs, std::size_t count) {
+  // Returns a third of the mean square of the sums of `count` parts, to which part(i) deals sums.
+  const auto apart = [&](std::span<const Lanes> sums, std::size_t count, const auto& part) {
     std::array<double, kParts> each{};
-    for (std::size_t i = 0; i < kParts; ++i) each[i / runs % count] += sums[i][lane];
+    for (std::size_t i = 0; i < sums.size(); ++i) each[part(i)] += sums[i][lane];
     double squares = 0;
-    for (std::size_t i = 0; i < count; ++i) squares += each[i] * each[i];
+    for (const double sum : each) squares += sum * sum;
     return squares / 3 / static_cast<double>(count) * restarted(1 / static_cast<double>(count));
+  };
+  const auto turns = [&](std::span<const Lanes> sums, std::size_t runs, std::size_t count) {
+    return apart(sums, count, [&](std::size_t i) { return i / runs % count; });
   };
   const std::int64_t places = pb.axis[0].out * pb.axis[1].out * pb.axis[2].out;
   const auto both = [&](std::size_t i) {
     return parts.place[0][i][lane] + parts.place[1][i][lane];
   };
-  const std::pair<const Sums*, std::int64_t> in_turns[] = {
+  const std::pair<const Turns*, std::int64_t> in_turns[] = {
       {&parts.image, pb.N},
       {&parts.line, pb.N * pb.axis[0].out * pb.axis[1].out},
       {&parts.pixel, pb.N * places},
       {&parts.lane, pb.axis[2].out}};
   for (const auto& [sums, extent] : in_turns) {
-    for (std::size_t count = 2; count <= kParts; count *= 2) {
-      keep(static_cast<std::int64_t>(count) <= extent ? turns(*sums, 1, count) : 0);
+    for (const std::size_t count : kCounts) {
+      const std::span<const Lanes> each = count % 3 == 0   ? std::span<const Lanes>(sums->of_3)
+                                          : count % 5 == 0 ? std::span<const Lanes>(sums->of_5)
+                                                           : std::span<const Lanes>(sums->of_2);
+      keep(static_cast<std::int64_t>(count) <= extent ? turns(each, 1, count) : 0);
     }
+  }
+  for (std::size_t axes = 0; axes < 16; ++axes) {
+    const auto count = std::size_t{1} << std::popcount(axes);
+    keep(count > 2 ? apart(parts.parity, count, [&](std::size_t i) { return i & axes; }) : 0);
+  }
+  for (const auto& [rows, columns] : kSquares) {
+    keep(apart(parts.square, rows * columns,
+               [r = rows, c = columns](std::size_t i) { return i / 4 % r * c + i % 4 % c; }));
   }
   for (const std::size_t run : kRuns) {
     for (std::size_t count = 2; count * run <= kRunTurns; count *= 2) {

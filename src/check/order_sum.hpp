@@ -20,9 +20,9 @@ struct OrderWalk {
 };
 
 // Orders take parts of the pixels apart (images, rows, columns, pixels or runs of pixels in turns,
-// parts of an image), or walk in another order (images innermost; rows, columns or planes
-// outermost). Only the parts' own sums are kept: a part that ends with the sum w has the mean
-// square w^2/3 on its way, as a sum that grows evenly has.
+// also along two axes or more at once, parts of an image), or walk in another order (images
+// innermost; rows, columns or planes outermost). Only the parts' own sums are kept: a part that
+// ends with the sum w has the mean square w^2/3 on its way, as a sum that grows evenly has.
 class OrderSum final : public BlockSum {
  public:
   // Takes the entries at indices, ascending, in [tap][c][k] order.
@@ -35,18 +35,33 @@ class OrderSum final : public BlockSum {
   const std::vector<OrderWalk>& walks() const { return walks_; }
 
   static std::int64_t memory_bytes(std::size_t entries);
-  // So many entries are summed at once, which take about 180 MB where they lie side by side.
-  static constexpr std::int64_t kEntriesAtOnce = std::int64_t{1} << 16;
+  // So many entries are summed at once, which take about 140 MB where they lie side by side.
+  static constexpr std::int64_t kEntriesAtOnce = std::int64_t{1} << 15;
 
  private:
   // A unit is eight output channels side by side, under one tap, with one input channel of a group.
   static constexpr std::size_t kLanes = 8, kParts = 32;
   typedef double Lanes __attribute__((vector_size(64)));
+  // Sums by a number modulo 32, 24 and 20 have those of 2, 3, 4, 5, 6, 8 ... turns.
+  struct Turns {
+    std::array<Lanes, 32> of_2;
+    std::array<Lanes, 24> of_3;
+    std::array<Lanes, 20> of_5;
+    void add(std::int64_t number, const Lanes& value) {
+      const auto at = static_cast<std::size_t>(number);
+      of_2[at % 32] += value;
+      of_3[at % 24] += value;
+      of_5[at % 20] += value;
+    }
+  };
   // Pixels are summed by the place in the image (in even and odd images), row, column, plane; by
-  // the number of the image, line, pixel, run of eight pixels and column modulo 32.
+  // the number of the image, line, pixel and column in turns; by the run of eight pixels modulo 32;
+  // by even and odd n, z, p, q; and by row and column modulo 4.
   struct Parts {
     std::array<std::array<Lanes, kParts>, 2> place;
-    std::array<Lanes, kParts> row, column, plane, image, line, pixel, run, lane;
+    std::array<Lanes, kParts> row, column, plane, run;
+    Turns image, line, pixel, lane;
+    std::array<Lanes, 16> parity, square;
     Lanes terms, last, repeats;  // the last product, and how many were as the one before
   };
   struct Unit {

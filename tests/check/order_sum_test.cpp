@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <numeric>
 
@@ -104,7 +105,7 @@ TEST_CASE("sums in other orders are those of the definition") {
       std::vector<Term> even, odd;
       for (const Term& t : terms) (t.n % 2 == 0 ? even : odd).push_back(t);
       wide.push_back((walk(even, D * P * Q, place) + walk(odd, D * P * Q, place)) / 2);
-      for (std::int64_t m = 2; m <= 32; m *= 2) {
+      for (const std::int64_t m : {2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32}) {
         const std::pair<std::int64_t, Number> turns[] = {
             {pb.N, [](const Term& t) { return t.n; }},
             {pb.N * D * P, [&](const Term& t) { return (t.n * D + t.z) * P + t.p; }},
@@ -115,13 +116,27 @@ TEST_CASE("sums in other orders are those of the definition") {
           wide.push_back(apart(terms, m, [&](const Term& t) { return each.second(t) % m; }));
         }
         for (const std::int64_t run : {8, 16, 32}) {
-          if (m * run > std::min<std::int64_t>(256, pb.N * D * P * Q)) continue;
+          if (!std::has_single_bit(static_cast<std::uint64_t>(m)) ||
+              m * run > std::min<std::int64_t>(256, pb.N * D * P * Q))
+            continue;
           wide.push_back(apart(terms, m, [&](const Term& t) { return pixel(t) / run % m; }));
         }
         if ((m == 2 || m == 16) && m <= D * P * Q) {
           wide.push_back(
               apart(terms, m, [&](const Term& t) { return place(t) * m / (D * P * Q); }));
         }
+      }
+      for (std::size_t axes = 0; axes < 16; ++axes) {
+        if (std::popcount(axes) < 2) continue;
+        wide.push_back(apart(terms, 16,
+                             [&](const Term& t) {
+                               return static_cast<std::int64_t>(axes) &
+                                      (t.n % 2 + t.z % 2 * 2 + t.p % 2 * 4 + t.q % 2 * 8);
+                             }) *
+                       16 / (1 << std::popcount(axes)));
+      }
+      for (const auto& [a, b] : {std::pair(2, 4), {4, 2}, {4, 4}}) {
+        wide.push_back(apart(terms, a * b, [&](const Term& t) { return t.p % a * b + t.q % b; }));
       }
       const double widest = *std::max_element(wide.begin(), wide.end());
       CHECK(walks[i].walk == doctest::Approx(widest).epsilon(.1));
@@ -154,6 +169,9 @@ TEST_CASE("the widest order is named, and terms that are alike") {
         "that takes images in 4 turns");
   CHECK(named([](Place, Place, Place q) { return q % 2 == 0; }) ==
         "that takes even and odd pixels apart");
+  CHECK(named([](Place n, Place, Place) { return n % 3 == 0; }) == "that takes images in 3 turns");
+  CHECK(named([](Place, Place p, Place q) { return (p + q) % 2 == 0; }) ==
+        "that takes even and odd rows and columns apart at once");
   CHECK_FALSE(alike);
   CHECK(named([](Place, Place, Place q) { return q < 3; }) == "with the columns outermost");
   CHECK(named([](Place, Place p, Place) { return p < 3; }) ==

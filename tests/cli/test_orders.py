@@ -51,6 +51,16 @@ class OrdersTest(VerifyTest):
                 self.assertGreater(order["rms"], 5)
                 self.assertGreater(order["allowed"], order["rms"])
 
+    def test_turns_of_three_and_along_two_axes(self):
+        for what, parts, sign in (("images in 3 turns", lambda n, p, q: n % 3, lambda n, p, q: np.where(n % 3 < 2, n % 3, n % 2)),
+                                  ("even and odd rows and columns apart at once", lambda n, p, q: p % 2 * 2 + q % 2,
+                                   lambda n, p, q: (p + q) % 2)):
+            with self.subTest(what):
+                terms = self.pointwise(96, 8, 8, 8, sign)
+                at = parts(*np.meshgrid(*map(np.arange, (96, 8, 8)), indexing="ij"))
+                apart = sum(in_sequence(terms[at == part]) for part in np.unique(at))
+                self.assertIn(f", as a sum that takes {what} (", self.judge(apart)[0])
+
     def test_terms_that_are_alike_round_one_way_in_another_order(self):
         self.pointwise(900, 1, 1, 3, lambda n, p, q: n < 450, terms=False)
         self.x[...], self.dy[:450], self.dy[450:] = .1, .3, -.7
