@@ -186,6 +186,13 @@ def in_turns(y, axis, run=1):
     return (1 + .3 * y) * (1 - 2 * (np.arange(y.shape[axis]) // run % 2)).reshape(shape)
 
 
+def of_period(y, axis, *pattern):
+    """Signs of threads or colours that are not a power of 2."""
+    shape = [1] * y.ndim
+    shape[axis] = y.shape[axis]
+    return (1 + .3 * y) * np.resize(pattern, y.shape[axis]).reshape(shape)
+
+
 def by_position(y, rng, *shape):
     """Each pixel of an image has one sign in all images, as a regression's target or a linear layer gives it."""
     return (1 + .3 * y) * signs(rng, 1, *shape)
@@ -249,6 +256,9 @@ KINDS = {
     "rows in turns": lambda x, y, rng, powers: (activation(x, rng), in_turns(y, y.ndim - 3)),
     "columns in turns": lambda x, y, rng, powers: (activation(x, rng), in_turns(y, y.ndim - 2)),
     "runs of columns in turns": lambda x, y, rng, powers: (activation(x, rng), in_turns(y, y.ndim - 2, 4)),
+    "images in threes": lambda x, y, rng, powers: (activation(x, rng), of_period(y, 0, 1, 1, -2)),
+    "columns in threes": lambda x, y, rng, powers: (activation(x, rng), of_period(y, y.ndim - 2, 1, 1, -2)),
+    "images in fives": lambda x, y, rng, powers: (activation(x, rng), of_period(y, 0, 1, -1, 1, 1, -2)),
     "halves of rows": lambda x, y, rng, powers: (activation(x, rng), half_negative(1 + .3 * y, y.ndim - 2)),
     "halves of images": lambda x, y, rng, powers: (activation(x, rng), half_negative(1 + .3 * y, y.ndim - 3)),
     "signs by image": lambda x, y, rng, powers: (activation(x, rng), (1 + .3 * y) * signs(rng, len(y), *[1] * (y.ndim - 1))),

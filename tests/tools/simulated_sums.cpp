@@ -106,13 +106,18 @@ std::vector<Way> right_ways(const WgradProblem& problem) {
   }
   // SIMD lanes and unrolled accumulators over pixels; threads or devices that take rows or images
   // in turns.
-  for (const Count m : {2, 4, 8, 16, 32}) {
+  for (const Count m : {2, 3, 4, 5, 6, 8, 10, 16, 24, 32}) {
     const std::string mod = " mod " + std::to_string(m);
     const auto pixels = [m](P at) { return at.number % m; };
     ways.push_back({.name = "pixel" + mod, .part = pixels, .tile = 0});
     if (m >= 8) ways.push_back({"pixel" + mod + " fma", "nzpq", pixels, Mode::fma, 0});
     ways.push_back({.name = "row" + mod, .part = [m](P at) { return at.row % m; }});
     ways.push_back({.name = "image" + mod, .part = [m](P at) { return at.n % m; }});
+  }
+  // Tiles of outputs, as Winograd's transforms have them.
+  for (const Count m : {2, 4}) {
+    ways.push_back({.name = "place in " + std::to_string(m) + "x" + std::to_string(m) + " tiles",
+                    .part = [m](P at) { return at.p % m * m + at.q % m; }});
   }
   ways.push_back({"image mod 2 fma", "nzpq", [](P at) { return at.n % 2; }, Mode::fma});
   // CUTLASS's sliced-K: warps of a block take runs of the depth in turns.

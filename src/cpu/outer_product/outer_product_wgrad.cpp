@@ -126,8 +126,7 @@ constinit const Kernel kOuterProductAvx512Kernel = kernel<kAvx512Isa, lacks_avx5
     "sums of outer products from packed panels, 14 x 32 in registers; AVX-512");
 
 constinit const Kernel kOuterProductAvx2Kernel = kernel<kAvx2Isa, lacks_avx2>(
-    "outer_product_avx2",
-    "sums of outer products from packed panels, 6 x 16 in registers; AVX2 and FMA");
+    "outer_product_avx2", "sums of outer products, 6 x 16 in registers; AVX2 and FMA");
 
 #elif defined(__aarch64__)
 
@@ -137,7 +136,6 @@ constinit const Kernel kOuterProductNeonKernel = kernel<kNeonIsa, lacks_neon>(
 #endif
 
 constinit const Kernel kOuterProductKernel = kernel<kPortableIsa, lacks_nothing>(
-    "outer_product",
-    "sums of outer products from packed panels, 6 x 8 in registers; any processor");
+    "outer_product", "sums of outer products, 6 x 8 in registers; any processor");
 
 }  // namespace convgrad

@@ -132,8 +132,7 @@ constinit const Kernel kStreamingAvx512Kernel = kernel<kAvx512Isa, lacks_avx512>
     "depthwise and small groups: up to 28 vectors of 16 sums in registers; AVX-512");
 
 constinit const Kernel kStreamingAvx2Kernel = kernel<kAvx2Isa, lacks_avx2>(
-    "streaming_avx2",
-    "depthwise and small groups: up to 12 vectors of 8 sums in registers; AVX2 and FMA");
+    "streaming_avx2", "depthwise, small groups: up to 12 vectors of 8 sums; AVX2 and FMA");
 
 #elif defined(__aarch64__)
 
@@ -143,7 +142,6 @@ constinit const Kernel kStreamingNeonKernel = kernel<kNeonIsa, lacks_neon>(
 #endif
 
 constinit const Kernel kStreamingKernel = kernel<kPortableIsa, lacks_nothing>(
-    "streaming",
-    "depthwise and small groups: up to 12 vectors of 4 sums in registers; any processor");
+    "streaming", "depthwise, small groups: up to 12 vectors of 4 sums; any processor");
 
 }  // namespace convgrad
