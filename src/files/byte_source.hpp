@@ -46,7 +46,9 @@ class ByteSource {
 // that shrinks would end in a SIGBUS.
 class FileSource final : public ByteSource {
  public:
-  explicit FileSource(const std::string& path);
+  // Messages begin with the prefix; `expected` is what a folder is not.
+  explicit FileSource(const std::string& path, const std::string& prefix = "",
+                      const std::string& expected = "a .npy file");
   ~FileSource() override;
 
   std::int64_t size() const override { return regular_ ? bytes_ : kUnknown; }

@@ -23,8 +23,9 @@ void FileSource::refuse_to_open(int error) const {
   throw Error(kind_of_failure(error), name(), ": cannot open: ", std::strerror(error));
 }
 
-FileSource::FileSource(const std::string& path)
-    : ByteSource(path == "-" ? "standard input" : path), owned_(path != "-") {
+FileSource::FileSource(const std::string& path, const std::string& prefix,
+                       const std::string& expected)
+    : ByteSource(prefix + (path == "-" ? "standard input" : path)), owned_(path != "-") {
   if (!owned_) {
     fd_ = STDIN_FILENO;
   } else {
@@ -39,7 +40,7 @@ FileSource::FileSource(const std::string& path)
   if (error != 0 || S_ISDIR(status.st_mode)) {
     if (owned_) ::close(fd_);
     if (error != 0) refuse_to_open(error);
-    refuse("is a folder, expected a .npy file");
+    refuse("is a folder, expected ", expected);
   }
   // pread() counts from the beginning of the file, so a standard input that another program has
   // read from is a stream.

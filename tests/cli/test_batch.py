@@ -328,7 +328,7 @@ class Malformed(BatchTest):
         self.manifest("", name="empty.jsonl")
         self.manifest("\n \n\r\n", name="blank.jsonl")
         self.manifest("[ ]\n", name="none.json")
-        for name, *parts in (("none.jsonl", "none.jsonl: No such file"), ("folder", "is a folder"),
+        for name, *parts in (("none.jsonl", "none.jsonl: cannot open: No such file"), ("folder", "is a folder"),
                              ("empty.jsonl", "has no job"), ("blank.jsonl", "has no job"),
                              ("none.json", "has no job"),
                              ("x.npy", "is not text")):

@@ -234,7 +234,7 @@ class Info(ReportTest):
         self.assertTrue(report["cuda"]["devices"] or report["cuda"]["why_none"])
         text = run("info")
         self.assertEqual((text.status, text.err), (0, ""))
-        for part in ("processor", "threads", "BLAS", "CUDA", "algorithms", "im2col_gemm", "direct"):
+        for part in ("processor", " thread", "BLAS", "CUDA", "algorithms", "im2col_gemm", "direct"):
             self.assertIn(part, text.out)
 
 
