@@ -13,7 +13,7 @@ namespace {
 
 // These are taken apart in turns of so many.
 constexpr const char* kTurns[] = {"images", "rows", "pixels", "columns"};
-constexpr std::size_t kCounts[] = {2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32};
+constexpr std::size_t kCounts[] = {2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32};
 // Even and odd ones of several axes are taken apart at once; rows and columns in so many turns.
 constexpr const char* kAxes[] = {"images", "planes", "rows", "columns"};
 constexpr std::pair<std::size_t, std::size_t> kSquares[] = {{2, 4}, {4, 2}, {4, 4}};
@@ -208,6 +208,7 @@ OrderWalk OrderSum::widest(const Parts& parts, std::size_t lane) const {
     for (const std::size_t count : kCounts) {
       const std::span<const Lanes> each = count % 3 == 0   ? std::span<const Lanes>(sums->of_3)
                                           : count % 5 == 0 ? std::span<const Lanes>(sums->of_5)
+                                          : count % 7 == 0 ? std::span<const Lanes>(sums->of_7)
                                                            : std::span<const Lanes>(sums->of_2);
       keep(static_cast<std::int64_t>(count) <= extent ? turns(each, 1, count) : 0);
     }

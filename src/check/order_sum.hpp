@@ -35,23 +35,25 @@ class OrderSum final : public BlockSum {
   const std::vector<OrderWalk>& walks() const { return walks_; }
 
   static std::int64_t memory_bytes(std::size_t entries);
-  // So many entries are summed at once, which take about 140 MB where they lie side by side.
+  // So many entries are summed at once, which take about 170 MB where they lie side by side.
   static constexpr std::int64_t kEntriesAtOnce = std::int64_t{1} << 15;
 
  private:
   // A unit is eight output channels side by side, under one tap, with one input channel of a group.
   static constexpr std::size_t kLanes = 8, kParts = 32;
   typedef double Lanes __attribute__((vector_size(64)));
-  // Sums by a number modulo 32, 24 and 20 have those of 2, 3, 4, 5, 6, 8 ... turns.
+  // Sums by a number modulo 32, 24, 20 and 28 have those of 2, 3, 4, 5, 6, 7, 8 ... turns.
   struct Turns {
     std::array<Lanes, 32> of_2;
     std::array<Lanes, 24> of_3;
     std::array<Lanes, 20> of_5;
+    std::array<Lanes, 28> of_7;
     void add(std::int64_t number, const Lanes& value) {
       const auto at = static_cast<std::size_t>(number);
       of_2[at % 32] += value;
       of_3[at % 24] += value;
       of_5[at % 20] += value;
+      of_7[at % 28] += value;
     }
   };
   // Pixels are summed by the place in the image (in even and odd images), row, column, plane; by

@@ -105,7 +105,7 @@ TEST_CASE("sums in other orders are those of the definition") {
       std::vector<Term> even, odd;
       for (const Term& t : terms) (t.n % 2 == 0 ? even : odd).push_back(t);
       wide.push_back((walk(even, D * P * Q, place) + walk(odd, D * P * Q, place)) / 2);
-      for (const std::int64_t m : {2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32}) {
+      for (const std::int64_t m : {2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32}) {
         const std::pair<std::int64_t, Number> turns[] = {
             {pb.N, [](const Term& t) { return t.n; }},
             {pb.N * D * P, [&](const Term& t) { return (t.n * D + t.z) * P + t.p; }},

@@ -106,7 +106,7 @@ std::vector<Way> right_ways(const WgradProblem& problem) {
   }
   // SIMD lanes and unrolled accumulators over pixels; threads or devices that take rows or images
   // in turns.
-  for (const Count m : {2, 3, 4, 5, 6, 8, 10, 16, 24, 32}) {
+  for (const Count m : {2, 3, 4, 5, 6, 7, 8, 10, 16, 24, 32}) {
     const std::string mod = " mod " + std::to_string(m);
     const auto pixels = [m](P at) { return at.number % m; };
     ways.push_back({.name = "pixel" + mod, .part = pixels, .tile = 0});
