@@ -775,6 +775,9 @@ class NoExplanation(DiagnosisTest):
             for wrong in (off(self.dw, (at, 30)), put(self.dw, (at, self.dw[at] * 1.01))):
                 with self.subTest(value=value, wrong=wrong[at]):
                     self.nothing(single(wrong))
+        p = normal_problem(k=24)
+        p.x[0, 0, 0] = np.inf
+        self.use(p)
         self.nothing(single(np.where(np.isinf(self.dw), -self.dw, self.dw)))
 
     def test_cancelling_sums(self):

@@ -54,10 +54,12 @@ class OrdersTest(VerifyTest):
     def test_turns_of_three_and_along_two_axes(self):
         for what, parts, sign in (("images in 3 turns", lambda n, p, q: n % 3, lambda n, p, q: np.where(n % 3 < 2, n % 3, n % 2)),
                                   ("even and odd rows and columns apart at once", lambda n, p, q: p % 2 * 2 + q % 2,
-                                   lambda n, p, q: (p + q) % 2)):
+                                   lambda n, p, q: (p + q) % 2),
+                                  ("rows in 4 and columns in 4 turns at once", lambda n, p, q: p % 4 * 4 + q % 4,
+                                   lambda n, p, q: (p // 2 + q // 2) % 2)):
             with self.subTest(what):
-                terms = self.pointwise(96, 8, 8, 8, sign)
-                at = parts(*np.meshgrid(*map(np.arange, (96, 8, 8)), indexing="ij"))
+                terms = self.pointwise(960, 8, 8, 8, sign)
+                at = parts(*np.meshgrid(*map(np.arange, (960, 8, 8)), indexing="ij"))
                 apart = sum(in_sequence(terms[at == part]) for part in np.unique(at))
                 self.assertIn(f", as a sum that takes {what} (", self.judge(apart)[0])
 
