@@ -136,7 +136,8 @@ TEST_CASE("sums in other orders are those of the definition") {
                        16 / (1 << std::popcount(axes)));
       }
       for (const auto& [a, b] : {std::pair(2, 4), {4, 2}, {4, 4}}) {
-        wide.push_back(apart(terms, a * b, [&](const Term& t) { return t.p % a * b + t.q % b; }));
+        wide.push_back(
+            apart(terms, a * b, [r = a, c = b](const Term& t) { return t.p % r * c + t.q % c; }));
       }
       const double widest = *std::max_element(wide.begin(), wide.end());
       CHECK(walks[i].walk == doctest::Approx(widest).epsilon(.1));

@@ -770,7 +770,6 @@ class NoExplanation(DiagnosisTest):
         for value in (np.nan, np.inf):
             p.x[0, 0, 0, 0] = value
             self.use(p)
-            self.assertLess(np.isfinite(self.dw).sum(), self.dw.size)
             at = tuple(np.argwhere(np.isfinite(self.dw))[-1])
             for wrong in (off(self.dw, (at, 30)), put(self.dw, (at, self.dw[at] * 1.01))):
                 with self.subTest(value=value, wrong=wrong[at]):

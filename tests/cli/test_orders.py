@@ -52,11 +52,10 @@ class OrdersTest(VerifyTest):
                 self.assertGreater(order["allowed"], order["rms"])
 
     def test_turns_of_three_and_along_two_axes(self):
-        for what, parts, sign in (("images in 3 turns", lambda n, p, q: n % 3, lambda n, p, q: np.where(n % 3 < 2, n % 3, n % 2)),
-                                  ("even and odd rows and columns apart at once", lambda n, p, q: p % 2 * 2 + q % 2,
-                                   lambda n, p, q: (p + q) % 2),
-                                  ("rows in 4 and columns in 4 turns at once", lambda n, p, q: p % 4 * 4 + q % 4,
-                                   lambda n, p, q: (p // 2 + q // 2) % 2)):
+        for what, parts, sign in (
+                ("images in 3 turns", lambda n, p, q: n % 3, lambda n, p, q: np.where(n % 3 < 2, n % 3, n % 2)),
+                ("even and odd rows and columns apart at once", lambda n, p, q: p % 2 * 2 + q % 2, lambda n, p, q: (p + q) % 2),
+                ("rows in 4 and columns in 4 turns at once", lambda n, p, q: p % 4 * 4 + q % 4, lambda n, p, q: (p // 2 + q // 2) % 2)):
             with self.subTest(what):
                 terms = self.pointwise(960, 8, 8, 8, sign)
                 at = parts(*np.meshgrid(*map(np.arange, (960, 8, 8)), indexing="ij"))
