@@ -34,6 +34,7 @@ std::vector<std::string> all_orders() {
     for (const std::size_t count : kCounts) orders.push_back(turns(what, count));
   }
   for (unsigned axes = 0; axes < 16; ++axes) {
+    if (std::popcount(axes) < 2) continue;
     std::string names;
     for (std::size_t a = 0; a < 4; ++a) {
       if (axes >> a & 1) names += (names.empty() ? "" : " and ") + std::string(kAxes[a]);
@@ -215,7 +216,7 @@ OrderWalk OrderSum::widest(const Parts& parts, std::size_t lane) const {
   }
   for (std::size_t axes = 0; axes < 16; ++axes) {
     const auto count = std::size_t{1} << std::popcount(axes);
-    keep(count > 2 ? apart(parts.parity, count, [&](std::size_t i) { return i & axes; }) : 0);
+    if (count > 2) keep(apart(parts.parity, count, [&](std::size_t i) { return i & axes; }));
   }
   for (const auto& [rows, columns] : kSquares) {
     keep(apart(parts.square, rows * columns,

@@ -234,7 +234,8 @@ class Info(ReportTest):
         self.assertTrue(report["cuda"]["devices"] or report["cuda"]["why_none"])
         text = run("info")
         self.assertEqual((text.status, text.err), (0, ""))
-        for part in ("processor", " thread", "BLAS", "CUDA", "algorithms", "im2col_gemm", "direct"):
+        n = report["machine"]["threads"]
+        for part in ("processor", f", {n} thread{'s' * (n > 1)}, ", "BLAS", "CUDA", "algorithms", "im2col_gemm", "direct"):
             self.assertIn(part, text.out)
 
 
