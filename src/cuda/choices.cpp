@@ -141,48 +141,4 @@ TileChoice mma_choice(const WgradProblem& problem) {
   return tiles_of<Mma16Wide<Float16>, Mma16Narrow<Float16>>(problem);
 }
 
-TileChoice wgmma_choice(const WgradProblem& problem) {
-  return tiles_of<WgmmaGemm<Float16>>(problem, true, kWgmmaRows, kWgmmaColumns);
-}
-
-Slab wgmma_slab(const WgradProblem& problem) {
-  const ChunkGrid grid = chunk_grid(problem);
-  const std::array<int, 4> chunk = chunk_extents(grid);
-  Slab slab{};
-  int room = kSlabPixels;
-  for (int a = 3; a >= 0; --a) {
-    const auto i = static_cast<std::size_t>(a);
-    const std::int64_t stride = a == 0 ? 1 : problem.axis[i - 1].stride;
-    const auto most = static_cast<int>(
-        stride > kMaxBulkStep ? 1 : kMaxBulkBox / std::max<std::int64_t>(stride, 1));
-    int& size = slab.size[a];
-    size = std::min({chunk[i], most, room});
-    // The pixels behind a chunk of several along an axis are another chunk's.
-    while (a == grid.axis && grid.pieces > 1 && chunk[i] % size != 0) --size;
-    room /= size;
-  }
-  return slab;
-}
-
-BulkMap slab_map(const View& view, std::int64_t images, std::int64_t channels, const Slab& slab,
-                 const int (&step)[3]) {
-  BulkMap map{};
-  map.data = view.data;
-  map.extent[0] = channels;
-  map.stride[0] = 1;
-  map.box[0] = kPanel;
-  map.step[0] = 1;
-  for (int a = 0; a < 3; ++a) {  // w, h, d
-    map.extent[1 + a] = view.hi[2 - a] - view.lo[2 - a];
-    map.stride[1 + a] = view.spatial[2 - a];
-    map.box[1 + a] = slab.size[3 - a];
-    map.step[1 + a] = step[2 - a];
-  }
-  map.extent[4] = images;
-  map.stride[4] = view.n_stride;
-  map.box[4] = slab.size[0];
-  map.step[4] = 1;
-  return map;
-}
-
 }  // namespace convgrad::cuda

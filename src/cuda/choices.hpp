@@ -7,7 +7,6 @@
 #include "cuda/kernels/gemm.hpp"
 #include "cuda/kernels/geometry.hpp"
 #include "cuda/kernels/streaming.hpp"
-#include "cuda/kernels/wgmma_gemm.hpp"
 #include "engine/device_kernel.hpp"
 #include "problem/schedule.hpp"
 
@@ -26,7 +25,6 @@ struct TileChoice {
 };
 TileChoice simt_choice(const WgradProblem& problem);
 TileChoice mma_choice(const WgradProblem& problem);
-TileChoice wgmma_choice(const WgradProblem& problem);
 
 struct StreamChoice {
   int r, s, c;  // taps and input channels of a tile
@@ -47,13 +45,5 @@ ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_cha
 std::int64_t gemm_unit(const WgradProblem& problem);
 // Counts what the copy of a block of so many bytes takes.
 std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes);
-
-// Returns slabs with as many pixels as they can have along q, then along p, z and the images.
-Slab wgmma_slab(const WgradProblem& problem);
-
-// Maps a view of a block with contiguous channels (of all groups, so many) as copies of slabs read
-// it: at every step-th position along d, h, w.
-BulkMap slab_map(const View& view, std::int64_t images, std::int64_t channels, const Slab& slab,
-                 const int (&step)[3]);
 
 }  // namespace convgrad::cuda

@@ -127,7 +127,8 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
   // Bits are copied, so that one type does for float16 and bfloat16.
   const CUresult status = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found)(
       &encoded, CU_TENSOR_MAP_DATA_TYPE_UINT16, kRank, const_cast<void*>(map.data), extents,
-      strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      map.box[0] * 2 == kRowBytes ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw Error(ErrorKind::runtime, "CUDA: describing a tensor for bulk copies failed: error ",

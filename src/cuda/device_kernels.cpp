@@ -7,6 +7,7 @@
 
 #include "base/messages.hpp"
 #include "cuda/choices.hpp"
+#include "cuda/taps_choice.hpp"
 #include "engine/block_sum.hpp"
 #include "engine/device_kernel.hpp"
 #include "engine/kernel.hpp"
@@ -27,14 +28,7 @@ std::int64_t packed_bytes(const WgradProblem& problem, std::int64_t x_unit, std:
 }
 
 bool always(const WgradProblem&) { return true; }
-// The narrow tile of cuda_mma is faster where two thirds of a wide one are nothing.
-bool for_wide_tiles(const WgradProblem& problem) {
-  const auto covered = [](std::int64_t channels) {
-    return cuda::ceil_div<std::int64_t>(channels, cuda::kWgmmaRows) * cuda::kWgmmaRows;
-  };
-  return problem.group_c() * problem.group_k() * 3 >=
-         covered(problem.group_c()) * covered(problem.group_k());
-}
+bool not_depthwise(const WgradProblem& problem) { return problem.group_c() > 1; }
 // A GEMM's tile would be filled with zeros where channels are few, which tensor cores outweigh.
 bool for_few_channels(const WgradProblem& problem) {
   const bool few = problem.dtype == DType::f32 && problem.group_c() <= 4 &&
@@ -113,15 +107,30 @@ std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
                device.minor);
   }
   if (!device.has_90a) return "this convgrad was built without the target 90a";
-  const auto pitch = [&](std::int64_t channels) {
-    return cuda::channel_choice(problem, channels, cuda::gemm_unit(problem)).pitch;
-  };
-  const std::int64_t channels =
-      problem.groups * std::max(pitch(problem.group_c()), pitch(problem.group_k()));
-  if (channels >= cuda::kMaxExtent || problem.N >= cuda::kMaxExtent) {
+  if (std::max({problem.C, problem.K, problem.N}) + 8 >= cuda::kMaxExtent) {
     return cat("its copies count channels and images to ", cuda::kMaxExtent);
   }
+  const cuda::TapsChoice choice = cuda::taps_choice(problem);
+  if (choice.layout.stages == 0) {
+    return cat("its copies take every ", cuda::kMaxBulkStep, "th position or nearer ones");
+  }
+  if (choice.grid.count >= std::int64_t{1} << 31 || choice.tiles >= 1 << 20) {
+    return cat("it has ", choice.grid.count, " chunks and ", choice.tiles, " tiles, too many");
+  }
   return "";
+}
+
+DeviceTiles wgmma_tiles(const WgradProblem& problem) {
+  return {cuda::taps_choice(problem).tiles, 1};
+}
+
+DeviceSchedule wgmma_schedule(const WgradProblem& problem, std::int64_t least_chunks) {
+  const cuda::TapsChoice choice = cuda::taps_choice(problem);
+  DeviceSchedule result{choice.grid, cuda::taps_slices(choice, least_chunks), choice.tiles};
+  if (choice.grid.count > 0) {
+    result.partial_bytes = cuda::taps_partial_bytes(choice, result.slices);
+  }
+  return result;
 }
 
 // ---- cudnn ----
@@ -153,10 +162,10 @@ std::int64_t cudnn_packed_bytes(const WgradProblem& problem, std::int64_t, std::
 
 std::span<const DeviceKernel> device_kernels() {
   static const auto table = std::to_array<DeviceKernel>({
+      {"cuda_wgmma", "by the matrix instructions and bulk copies of capability 9.0, x once for taps",
+       not_depthwise, wgmma_why_not, wgmma_tiles, cuda::taps_packed_bytes, false, true, wgmma_schedule},
       {"cuda_streaming", "depthwise, small groups, few channels: one pass, taps in registers",
        for_few_channels, streaming_why_not, tiles_of<cuda::stream_choice>, streaming_packed_bytes},
-      {"cuda_wgmma", "implicit GEMM by the matrix instructions and bulk copies of capability 9.0",
-       for_wide_tiles, wgmma_why_not, tiles_of<cuda::wgmma_choice>, gemm_packed_bytes},
       {"cuda_mma", "implicit GEMM on tensor cores for float16 and bfloat16", always, mma_why_not,
        tiles_of<cuda::mma_choice>, gemm_packed_bytes},
       {"cuda_mma_f64", "the same for float64", always, mma_f64_why_not, tiles_of<cuda::mma_choice>,

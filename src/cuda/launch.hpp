@@ -13,7 +13,8 @@
 #include "cuda/kernels/pack.hpp"
 #include "cuda/kernels/reduce.hpp"
 #include "cuda/kernels/streaming.hpp"
-#include "cuda/kernels/wgmma_gemm.hpp"
+#include "cuda/kernels/wgmma_taps.hpp"
+#include "cuda/taps_choice.hpp"
 
 namespace convgrad::cuda {
 
@@ -160,31 +161,90 @@ void launch_gemm(Runtime& runtime, std::string_view kernel, const WgradProblem& 
   }
 }
 
+// x with the taps of filter rows as channels, for the columns of dy that the block has.
+template <class Runtime>
+View folded_view(Runtime& runtime, const TapsChoice& choice, const BlockParams& work, Range images,
+                 std::byte*& packed) {
+  View result = work.x;
+  const int columns = work.dy.hi[2] - work.dy.lo[2];
+  const std::int64_t pitch = folded_pitch(choice);
+  result.data = packed;
+  result.lo[2] = work.dy.lo[2];
+  result.hi[2] = work.dy.hi[2];
+  result.c_stride = 1;
+  result.group_stride = choice.problem.C;
+  result.spatial[2] = pitch;
+  result.spatial[1] = pitch * columns;
+  result.spatial[0] = result.spatial[1] * (result.hi[1] - result.lo[1]);
+  result.n_stride = result.spatial[0] * (result.hi[0] - result.lo[0]);
+  result.base = -images.begin * result.n_stride;
+  for (int a = 0; a < 3; ++a) result.base -= result.lo[a] * result.spatial[a];
+  const std::int64_t elements = images.size() * result.n_stride,
+                     vectors = elements / FoldColumns::kVector;
+  runtime.template launch<FoldColumns>(
+      {work.x, packed, images.begin, vectors, choice.layout.folded, work.dy.lo[2], columns,
+       choice.layout.folded_c, static_cast<int>(pitch)},
+      ceil_div<std::int64_t>(vectors, FoldColumns::kThreads));
+  packed += ceil_div<std::int64_t>(elements * 2, 256) * 256;
+  return result;
+}
+
+// Where no tap sees x in a block, no map can be made of it: all that is copied lies outside this.
+inline View outside(View x, const void* data) {
+  x.data = data;
+  for (int a = 0; a < 3; ++a) {
+    x.spatial[a] = kPanelChannels;
+    x.hi[a] = x.lo[a] + 1;
+  }
+  x.n_stride = kPanelChannels;
+  return x;
+}
+
 // Maps for bulk copies are made for each block, as they hold its address and extents.
 template <class Runtime>
-void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
+void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockParams& block,
                   std::int64_t slices, Range images, void* memory) {
-  for (int a = 0; a < 3; ++a) {
-    if (work.x.hi[a] > work.x.lo[a]) continue;
-    // No tap sees x, and no map could be made of it. cuda_mma adds what is nothing, too.
-    BlockParams other = work;
-    other.tiles = mma_choice(problem).tiles.count;
-    return launch_gemm(runtime, "cuda_mma", problem, other, slices, images, memory);
+  const TapsChoice choice = taps_choice(problem);
+  const WgradProblem& pb = choice.problem;
+  auto* packed = static_cast<std::byte*>(memory);
+  TapsParams params{block, with_slices(choice, {block.chunk_count, block.unit, block.partitions,
+                                                block.interleave}),
+                    {}, {}, images.begin};
+  BlockParams& work = params.work;
+  TapsLayout& l = params.layout;
+  work.shape = shape_of(pb);
+  bool sees = true;
+  for (int a = 0; a < 3; ++a) sees = sees && work.x.hi[a] > work.x.lo[a];
+  work.dy = packed_view(runtime, problem, block.dy, images, taps_channels(problem, pb.K), packed);
+  if (!sees) {
+    work.x = outside(work.x, work.dy.data);
+    for (int i = 0; i < l.x_copies; ++i) l.copies[i].channel += static_cast<int>(kMaxExtent);
+  } else if (choice.folds) {
+    work.x = folded_view(runtime, choice, block, images, packed);
+  } else {
+    work.x = packed_view(runtime, problem, block.x, images, taps_channels(problem, pb.C), packed);
   }
-  const TileChoice choice = wgmma_choice(problem);
-  const Slab slab = wgmma_slab(problem);
-  const GemmParams gemm = gemm_params(runtime, problem, work, images, choice, memory);
-  int step[3];
-  for (int a = 0; a < 3; ++a) step[a] = slab.size[a + 1] > 1 ? work.shape.axis[a].stride : 1;
-  const BulkTensor x = runtime.bulk_tensor(
-      slab_map(gemm.work.x, images.size(), problem.groups * gemm.work.x.group_stride, slab, step));
-  const BulkTensor dy = runtime.bulk_tensor(slab_map(
-      gemm.work.dy, images.size(), problem.groups * gemm.work.dy.group_stride, slab, {1, 1, 1}));
   const auto run = [&]<class Body>() {
-    runtime.template launch<Body>({gemm, x, dy, slab, images.begin}, slices * work.tiles);
+    params.x = runtime.bulk_tensor(
+        taps_map(work.x, sees ? images.size() : 1, sees ? pb.C : kPanelChannels,
+                 {Body::kRowX / 2, l.x_pitch, l.x_rows}, {l.step_w, l.step_h}));
+    params.dy = runtime.bulk_tensor(
+        taps_map(work.dy, images.size(), pb.K, {kPanelChannels, l.pitch, l.rows}, {1, 1}));
+    runtime.template launch<Body>(params, slices * work.tiles);
   };
-  problem.dtype == DType::f16 ? run.template operator()<WgmmaGemm<Float16>>()
-                              : run.template operator()<WgmmaGemm<BFloat16>>();
+  const auto run_for = [&]<typename Scalar>(Scalar) {
+    switch (choice.kind) {
+      case TapsKind::rows64:
+        return run.template operator()<WgmmaTaps<Scalar, 64, 3, 3>>();
+      case TapsKind::rows32:
+        return run.template operator()<WgmmaTaps<Scalar, 32, 3, 3>>();
+      case TapsKind::panels64:
+        return run.template operator()<WgmmaTaps<Scalar, 64, 2, 2>>();
+      default:
+        return run.template operator()<WgmmaTaps<Scalar, 32, 4, 2>>();
+    }
+  };
+  problem.dtype == DType::f16 ? run_for(Float16{}) : run_for(BFloat16{});
 }
 
 // Computes the gradient of a block by cuDNN, in the dtype. Blocks are whole images, as cuDNN pads

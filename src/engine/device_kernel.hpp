@@ -47,6 +47,14 @@ struct DeviceTiles {
   int resident = 1;
 };
 
+// How a kernel's sums are cut, where it cuts them itself.
+struct DeviceSchedule {
+  ChunkGrid chunks;
+  SliceGrid slices;
+  std::int64_t tiles = 1;
+  std::int64_t partial_bytes = 0;  // of all slices
+};
+
 struct DeviceKernel {
   std::string_view name;
   std::string_view summary;
@@ -61,6 +69,9 @@ struct DeviceKernel {
                                std::int64_t dy_bytes) = nullptr;
   bool one_slice = false;  // it sums in its own order
   bool is_exact = true;    // it rounds no element of x and dy before they are multiplied
+  // Returns the cut, of slices of at least so many chunks; nullptr: chunk_grid() and
+  // device_slice_grid().
+  DeviceSchedule (*schedule)(const WgradProblem&, std::int64_t least_chunks) = nullptr;
 };
 
 // This is the one table of them, in builds without CUDA too. The order is that of auto.

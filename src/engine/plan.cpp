@@ -174,16 +174,26 @@ std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64
   const Feasible<const DeviceKernel*> found =
       find_device_kernel(plan.problem, options.device, options.algorithm);
   if (!found) return found.why_not();
-  const DeviceTiles tiles = (*found)->tiles(with_channels(plan.problem));
-  CudaPlan cuda{*found, options.device, tiles.count, {}};
+  const DeviceKernel& kernel = **found;
+  CudaPlan cuda{&kernel, options.device, 0, {}};
   Schedule& schedule = plan.schedule;
-  schedule.slices =
-      device_slice_grid(plan.problem, schedule.chunks, *cuda.kernel, tiles, options.least_chunks);
-  set_part(schedule, options.batch);
   DeviceMemory& need = cuda.memory;
-  if (schedule.chunks.count > 0) {
-    need.partials = checked_mul(schedule.slices.count(), dw_bytes, kWhat);
+  if (kernel.schedule != nullptr) {
+    const DeviceSchedule own = kernel.schedule(plan.problem, options.least_chunks);
+    schedule.chunks = own.chunks;
+    schedule.slices = own.slices;
+    cuda.tiles = own.tiles;
+    need.partials = own.partial_bytes;
+  } else {
+    const DeviceTiles tiles = kernel.tiles(with_channels(plan.problem));
+    cuda.tiles = tiles.count;
+    schedule.slices =
+        device_slice_grid(plan.problem, schedule.chunks, kernel, tiles, options.least_chunks);
+    if (schedule.chunks.count > 0) {
+      need.partials = checked_mul(schedule.slices.count(), dw_bytes, kWhat);
+    }
   }
+  set_part(schedule, options.batch);
   need.result = plan.memory.result = checked_mul(std::ssize(schedule.nodes), dw_bytes, kWhat);
   need.limit = usable_bytes(cuda.device);
   const bool tighter = limited && plan.memory_limit_bytes < need.limit;

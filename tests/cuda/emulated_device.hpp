@@ -116,7 +116,7 @@ inline constexpr unsigned kUnderWay = 16;
 // The threads that begin products together, and the products: one timeline for all, as whoever has
 // waited for a product knows that all of it is done.
 struct Warpgroup {
-  FiberBarrier barrier{cuda::kWarpgroup};
+  FiberBarrier barrier{cuda::kWarpgroup}, together{cuda::kWarpgroup};
   Timeline* products = nullptr;
   Order begun, ended[kUnderWay];
 };
@@ -289,25 +289,30 @@ class EmulatedBlock {
     if (sites.orders(site)) state.ended[round].acquire();
   }
 
-  // The last thread that begins them computes them. What they read must be there for every thread
-  // that begins them; whoever has waited may overwrite it.
-  template <class Op, int kSteps, int kStepBytes>
-  void multiply_shared(bool fresh, int panel_bytes, const void* a, const void* b,
-                       typename Op::C& c) {
+  // Barriers of the thread's warpgroup.
+  void sync_group(Site site = Site::current()) { wait(warpgroup().together, site, false); }
+  bool any_of_group(bool here, Site site = Site::current()) {
+    const bool result = wait(warpgroup().together, site, here);
+    if (result && thread_ % cuda::kWarpgroup == 0) ++agreements;
+    return result;
+  }
+
+  std::uint64_t operand(const void* at, int row_bytes, int panel_bytes) const {
+    return memory_.operand(at, row_bytes, panel_bytes);
+  }
+  // The last thread that begins products computes them. What they read must be there for every
+  // thread that begins them; whoever has waited may overwrite it.
+  template <class Op>
+  void begin_multiply(std::uint64_t a, std::uint64_t b, typename Op::C& c) {
     const Unseen unseen;
     Warpgroup& group = warpgroup();
     team_.operands[static_cast<std::size_t>(thread_)].c = &c;
-    const auto step = [&](const void* operand, std::uint32_t i) {
-      return cuda::operand_after(memory_.operand(operand, panel_bytes), i * kStepBytes);
-    };
     begin(helper());
-    for (std::uint32_t i = 0; i < kSteps; ++i) tell_reads<Op>(helper(), step(a, i), step(b, i));
+    tell_reads<Op>(helper(), a, b);
     helper().release(group.begun);
     meet(group.barrier, [&] {
       group.products->acquire(group.begun);
-      for (std::uint32_t i = 0; i < kSteps; ++i) {
-        multiply_group<Op>(step(a, i), step(b, i), fresh && i == 0);
-      }
+      multiply_group<Op>(a, b);
       group.products->release(group.ended[products_ % kUnderWay]);
     });
     ++products_;
@@ -355,15 +360,12 @@ class EmulatedBlock {
   }
 
   template <class Op>
-  void multiply_group(std::uint64_t left, std::uint64_t right, bool clear) {
+  void multiply_group(std::uint64_t left, std::uint64_t right) {
     const int first = thread_ / cuda::kWarpgroup * cuda::kWarpgroup;
     const auto sums = [&](int thread) -> typename Op::C& {
       void* const c = team_.operands[static_cast<std::size_t>(first + thread)].c;
       return *static_cast<typename Op::C*>(c);
     };
-    for (int thread = 0; clear && thread < cuda::kWarpgroup; ++thread) {
-      std::ranges::fill(sums(thread), 0.0f);
-    }
     memory_.multiply_group<Op>(left, right, sums);
     tell_reads<Op>(*warpgroup().products, left, right);
     for (int thread = 0; thread < cuda::kWarpgroup; ++thread) {
@@ -375,7 +377,7 @@ class EmulatedBlock {
   void tell_reads(Timeline& timeline, std::uint64_t left, std::uint64_t right) {
     if (!kSanitized) return;
     for (const auto& [operand, extent] : {std::pair(left, Op::kM), std::pair(right, Op::kN)}) {
-      for (int at = 0; at < Op::kK * extent; at += cuda::kPanel) {
+      for (int at = 0; at < Op::kK * extent; at += 32) {
         timeline.reads(&memory_.element(operand, at % extent, at / extent), 2);
       }
     }

@@ -18,8 +18,8 @@ namespace convgrad::testing {
 // What tensor cores make of a sum and kCount exact products, as has been measured on an A100 (Fasi
 // et al., PeerJ Computer Science 7:e330; Khattak and Mikaitis, arXiv:2512.07004): all are cut
 // toward zero where the largest has its 24th bit after the point, and so is what is left of their
-// sum after float32's 24 bits. Hopper takes twice the products at once, and one bit more.
-template <int kCount>
+// sum after float32's 24 bits. Hopper's wgmma takes twice the products at once, and one bit more.
+template <int kBits, int kCount>
 float cut_sum(float c, const double (&products)[kCount]) {
   double largest = std::abs(static_cast<double>(c)), plain = c;
   for (const double product : products) {
@@ -29,7 +29,7 @@ float cut_sum(float c, const double (&products)[kCount]) {
   if (!std::isfinite(plain) || largest == 0) return static_cast<float>(plain);
   const double power =
       std::bit_cast<double>(std::bit_cast<std::uint64_t>(largest) & 0x7ff0000000000000u);
-  const double scale = 0x1p+24 / power;
+  const double scale = static_cast<double>(std::int64_t{1} << kBits) / power;
   auto sum = static_cast<std::int64_t>(c * scale);
   for (const double product : products) sum += static_cast<std::int64_t>(product * scale);
   const auto bits = std::bit_width(static_cast<std::uint64_t>(std::abs(sum)));
@@ -43,11 +43,12 @@ Acc multiplied(Acc c, Left&& left, Right&& right) {
   if constexpr (std::is_same_v<Acc, double>) {
     for (int k = 0; k < Op::kK; ++k) c = std::fma(left(k), right(k), c);
   } else {
-    constexpr int kFused = std::is_same_v<Op, cuda::MmaTf32> ? 4 : 8;
+    constexpr bool kHopper = Op::kM == 64;
+    constexpr int kFused = std::is_same_v<Op, cuda::MmaTf32> ? 4 : kHopper ? 16 : 8;
     for (int first = 0; first < Op::kK; first += kFused) {
       double products[kFused];
       for (int i = 0; i < kFused; ++i) products[i] = left(first + i) * right(first + i);
-      c = cut_sum(c, products);
+      c = cut_sum<kHopper ? 25 : 24>(c, products);
     }
   }
   return c;
@@ -99,8 +100,8 @@ class SwizzledMemory {
  public:
   explicit SwizzledMemory(void* memory) : memory_(static_cast<unsigned char*>(memory)) {}
 
-  std::uint64_t operand(const void* at, int panel_bytes) const {
-    return cuda::operand_at(offset(at), panel_bytes);
+  std::uint64_t operand(const void* at, int row_bytes, int panel_bytes) const {
+    return cuda::operand_at(offset(at), row_bytes, panel_bytes);
   }
 
   void copy_box(void* to, const cuda::BulkMap& map, const std::array<int, 5>& first) const {
@@ -112,7 +113,7 @@ class SwizzledMemory {
         inside = inside && at >= 0 && at < map.extent[a];
         from += at * map.stride[a];
       }
-      word(offset(to) + 2 * static_cast<std::uint32_t>(i)) =
+      word(offset(to) + 2 * static_cast<std::uint32_t>(i), map.box[0] * 2) =
           inside ? static_cast<const std::uint16_t*>(map.data)[from] : std::uint16_t{0};
     }
   }
@@ -120,9 +121,11 @@ class SwizzledMemory {
   // Element (mn, k) of an operand, by what its descriptor says (wgmma.hpp).
   const std::uint16_t& element(std::uint64_t operand, int mn, int k) const {
     const auto field = [&](int bit) { return static_cast<int>(operand >> bit & 0x3fff) * 16; };
-    const int at =
-        field(0) + mn / 64 * field(16) + mn % 64 * 2 + k / 8 * field(32) + k % 8 * cuda::kRowBytes;
-    return word(static_cast<std::uint32_t>(at));
+    const int row_bytes = operand >> 62 == 1 ? cuda::kRowBytes : cuda::kRowBytes / 2;
+    const int width = row_bytes / 2;
+    const int at = field(0) + mn / width * field(16) + mn % width * 2 + k / 8 * field(32) +
+                   k % 8 * row_bytes;
+    return word(static_cast<std::uint32_t>(at), row_bytes);
   }
 
   // C += A * B of one warpgroup; c(thread) is a thread's fragment.
@@ -148,8 +151,8 @@ class SwizzledMemory {
   std::uint32_t offset(const void* pointer) const {
     return static_cast<std::uint32_t>(static_cast<const unsigned char*>(pointer) - memory_);
   }
-  std::uint16_t& word(std::uint32_t at) const {
-    return *reinterpret_cast<std::uint16_t*>(memory_ + cuda::swizzled(at));
+  std::uint16_t& word(std::uint32_t at, int row_bytes) const {
+    return *reinterpret_cast<std::uint16_t*>(memory_ + cuda::swizzled(at, row_bytes));
   }
 
   unsigned char* memory_;

@@ -91,16 +91,17 @@ struct DeviceBlock {
   // From here on the block's threads have two roles: one thread behind Body::kConsumers alone
   // produces, those below it consume. They meet at BulkBarriers only, no longer at sync().
   //
-  // The block starts with 168 registers a thread, which is what three warpgroups can have of 65536.
-  // The producer's warpgroup gives most of them to the consumers' (PTX ISA, "setmaxnreg"): all
-  // warps of one execute it, though all but a thread of the producer's have nothing to do. That
-  // thread is elected, by which the compiler knows that it is one: it would repeat bulk copies for
-  // each thread of a warp that a comparison lets through.
+  // The block starts with as many registers a thread as 65536 leave for each: 168 or 128. The
+  // producer's warpgroup gives most of them to the consumers' (PTX ISA, "setmaxnreg"): all warps of
+  // one execute it, though all but a thread of the producer's have nothing to do. That thread is
+  // elected, by which the compiler knows that it is one: it would repeat bulk copies for each
+  // thread of a warp that a comparison lets through.
   template <class Produce, class Consume>
   CONVGRAD_HD static void divide(Produce&& produce, Consume&& consume) {
-    static_assert(Body::kConsumers == 2 * kWarpgroup && Body::kThreads == 3 * kWarpgroup);
+    constexpr int kGroups = Body::kConsumers / kWarpgroup;
+    static_assert((kGroups == 2 || kGroups == 3) && Body::kThreads == (kGroups + 1) * kWarpgroup);
     if (threadIdx.x < Body::kConsumers) {
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kGroups == 2 ? 240 : 160));
       consume();
     } else {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
@@ -179,23 +180,18 @@ struct DeviceBlock {
     }
   }
 
-  // Begins in every warpgroup c += A * B for kSteps times Op::kK of k, or c = A * B where `fresh`:
-  // the operands of each step are kStepBytes behind those of the one before, from a, of the
-  // warpgroup, and b on.
-  template <class Op, int kSteps, int kStepBytes>
-  CONVGRAD_HD static void multiply_shared(bool fresh, int panel_bytes, const void* a, const void* b,
-                                          typename Op::C& c) {
+  // Returns the descriptor of an operand whose first row is at `at` (wgmma.hpp).
+  CONVGRAD_HD std::uint64_t operand(const void* at, int row_bytes, int panel_bytes) const {
+    return operand_at(shared_address(at), row_bytes, panel_bytes);
+  }
+  // Begins in every warpgroup c += A * B.
+  template <class Op>
+  CONVGRAD_HD static void begin_multiply(std::uint64_t a, std::uint64_t b, typename Op::C& c) {
     __syncwarp();  // .aligned: all threads of a warp together, also after copies by one of them
     Op::fence_sums(c);
     // Orders the sums' registers, which other instructions may have written, before the products.
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    const std::uint64_t first_a = operand_at(shared_address(a), panel_bytes);
-    const std::uint64_t first_b = operand_at(shared_address(b), panel_bytes);
-    CONVGRAD_UNROLL
-    for (int i = 0; i < kSteps; ++i) {
-      Op::begin(c, operand_after(first_a, i * kStepBytes), operand_after(first_b, i * kStepBytes),
-                fresh && i == 0);
-    }
+    Op::begin(c, a, b);
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     Op::fence_sums(c);
   }
@@ -205,6 +201,21 @@ struct DeviceBlock {
     __syncwarp();
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
     Op::fence_sums(c);
+  }
+
+  // Are barriers of the thread's warpgroup alone.
+  CONVGRAD_HD static void sync_group() { any_of_group(false); }
+  CONVGRAD_HD static bool any_of_group(bool here) {
+    unsigned result;
+    asm volatile(
+        "{\n.reg .pred p, q;\n"
+        "setp.ne.u32 p, %1, 0;\n"
+        "barrier.cta.red.or.pred q, %2, 128, p;\n"
+        "selp.u32 %0, 1, 0, q;\n}"
+        : "=r"(result)
+        : "r"(here ? 1 : 0), "r"(1 + static_cast<int>(threadIdx.x) / kWarpgroup)
+        : "memory");
+    return result != 0;
   }
 
  private:

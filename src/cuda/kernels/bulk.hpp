@@ -7,26 +7,27 @@
 
 namespace convgrad::cuda {
 
-// Rows in shared memory are of 128 bytes, in blocks of eight whose 16-byte pieces are exchanged
-// ("128-byte swizzle"): piece i of row r is at place i ^ (r % 8). So the pieces of the same
-// channels in eight rows are in all 32 banks, where they would be in the same four. Blocks start at
-// multiples of kSwizzleBytes.
+// Rows in shared memory are of 128 bytes, whose 16-byte pieces are exchanged ("128-byte swizzle"):
+// piece i of row r is at place i ^ (r % 8). So the pieces of the same channels in eight rows are in
+// all 32 banks, where they would be in the same four. Rows of 64 bytes have a swizzle of their own,
+// to the same end. Both are functions of the address, and repeat every kSwizzleBytes.
 inline constexpr int kRowBytes = 128, kSwizzleBytes = 1024;
 
 // Returns the offset of the byte that would be at this one without it, from a multiple of
 // kSwizzleBytes on.
-CONVGRAD_HD constexpr std::uint32_t swizzled(std::uint32_t offset) {
-  return offset ^ (offset >> 7 & 7u) << 4;
+CONVGRAD_HD constexpr std::uint32_t swizzled(std::uint32_t offset, int row_bytes) {
+  return offset ^ (offset >> 7 & (row_bytes == kRowBytes ? 7u : 3u)) << 4;
 }
 
 // Describes a tensor of 16-bit elements and the box that each copy takes of it: box[i] of every
 // step-th element along dimension i. Dimension 0 is contiguous. What of a box lies outside the
-// tensor is zero in shared memory, where a copy is [box[4]][box[3]][box[2]][box[1]][box[0]].
+// tensor is zero in shared memory, where a copy is [box[4]][box[3]][box[2]][box[1]][box[0]], in rows
+// of box[0] elements: 64 or 32.
 struct BulkMap {
   const void* data;        // at a multiple of 16 bytes
   std::int64_t extent[5];  // 1 to 2^32
   std::int64_t stride[5];  // in elements; all but the first are multiples of 8
-  int box[5];              // box[0] elements are one row of shared memory
+  int box[5];
   int step[5];             // 1 to kMaxBulkStep
 };
 // cuTensorMapEncodeTiled (CUDA Driver API, "Tensor Map Object Management") limits elementStrides

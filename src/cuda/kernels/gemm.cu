@@ -5,7 +5,6 @@
 #include "cuda/kernels/launch_tasks.cuh"
 #include "cuda/kernels/pack.hpp"
 #include "cuda/kernels/reduce.hpp"
-#include "cuda/kernels/wgmma_gemm.hpp"
 
 using namespace convgrad;
 using namespace convgrad::cuda;
@@ -24,12 +23,11 @@ CONVGRAD_LAUNCH(SimtNarrow<Float16>);
 CONVGRAD_LAUNCH(SimtNarrow<BFloat16>);
 CONVGRAD_LAUNCH(SimtNarrow<float>);
 CONVGRAD_LAUNCH(SimtNarrow<double>);
-CONVGRAD_LAUNCH(WgmmaGemm<Float16>);
-CONVGRAD_LAUNCH(WgmmaGemm<BFloat16>);
 CONVGRAD_LAUNCH(AddGradient<Float16>);
 CONVGRAD_LAUNCH(AddGradient<BFloat16>);
 CONVGRAD_LAUNCH(AddGradient<float>);
 CONVGRAD_LAUNCH(AddGradient<double>);
+CONVGRAD_LAUNCH(FoldColumns);
 CONVGRAD_LAUNCH(Pack<std::uint16_t>);
 CONVGRAD_LAUNCH(Pack<std::uint32_t>);
 CONVGRAD_LAUNCH(Pack<std::uint64_t>);

@@ -87,6 +87,12 @@ CONVGRAD_HD int opaque(int value) {
 #endif
   return value;
 }
+CONVGRAD_HD std::int64_t opaque(std::int64_t value) {
+#if defined(__CUDACC__)
+  asm volatile("" : "+l"(value));
+#endif
+  return value;
+}
 template <typename T>
 CONVGRAD_HD T* opaque(T* pointer) {
 #if defined(__CUDACC__)

@@ -2,9 +2,10 @@
 // shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 //
 // Both operands are stored with k outside ("MN-major"), as channels are contiguous in x and dy and
-// k is the pixel: rows of 64 elements along m (or n), one row for each k, swizzled as bulk.hpp
-// says. Eight rows are a block of 1024 bytes, and blocks follow each other. Elements 64 to 127
-// along n are in another such panel.
+// k is the pixel: rows of 64 or 32 elements along m (or n), one row for each k, swizzled as bulk.hpp
+// says. Eight rows are a block, and blocks follow each other. What is beyond a row's elements along
+// n is in another such panel. Panels may overlap, and begin at any row: swizzles are functions of
+// the address in shared memory, for copies and products alike (seen on an H100).
 #pragma once
 
 #include "cuda/kernels/bulk.hpp"
@@ -12,16 +13,17 @@
 namespace convgrad::cuda {
 
 inline constexpr int kWarpgroup = 4 * kWarp;  // threads
-inline constexpr int kPanel = kRowBytes / 2;  // elements of a row
 
-// Returns the descriptor of an operand (PTX ISA, "Matrix-descriptor format") that starts at this
-// address of shared memory, a multiple of 1024; its next panel is panel_bytes behind it. Offsets
-// are counted in 16 bytes: of panels in bits 16 to 29, of blocks in bits 32 to 45; 1 in bits 62 and
-// 63 is the 128-byte swizzle.
-CONVGRAD_HD constexpr std::uint64_t operand_at(std::uint32_t address, int panel_bytes) {
+// Returns the descriptor of an operand (PTX ISA, "Matrix-descriptor format") whose first row is at
+// this address of shared memory; its next panel is panel_bytes behind it. Offsets are counted in 16
+// bytes: of panels in bits 16 to 29, of blocks in bits 32 to 45; 1 in bits 62 and 63 is the 128-byte
+// swizzle, 2 that of 64 bytes.
+CONVGRAD_HD constexpr std::uint64_t operand_at(std::uint32_t address, int row_bytes,
+                                               int panel_bytes) {
   return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) |
          static_cast<std::uint64_t>(panel_bytes >> 4) << 16 |
-         static_cast<std::uint64_t>(kSwizzleBytes >> 4) << 32 | std::uint64_t{1} << 62;
+         static_cast<std::uint64_t>(8 * row_bytes >> 4) << 32 |
+         std::uint64_t{row_bytes == kRowBytes ? 1u : 2u} << 62;
 }
 
 // Returns the operand so many bytes behind another: the address is in the lower bits, and never
@@ -30,11 +32,11 @@ CONVGRAD_HD constexpr std::uint64_t operand_after(std::uint64_t operand, std::ui
   return (operand & 0xffffffff00000000u) | (static_cast<std::uint32_t>(operand) + (bytes >> 4));
 }
 
-// Is m64n128k16 for 16-bit elements, C in float32: 64 elements a thread. Each warp has 16 rows, of
-// which its lanes have what they have of m16n8k16 (mma.hpp), 16 times side by side.
-template <typename Scalar>
+// Is m64nNk16 for 16-bit elements, C in float32: N / 2 elements a thread. Each warp has 16 rows, of
+// which its lanes have what they have of m16n8k16 (mma.hpp), N / 8 times side by side.
+template <typename Scalar, int kColumns>
 struct Wgmma16 {
-  static constexpr int kM = 64, kN = 128, kK = 16, kElementsC = 64;
+  static constexpr int kM = 64, kN = kColumns, kK = 16, kElementsC = kN / 2;
   using C = float[kElementsC];
 
   CONVGRAD_HD static void c_place(int thread, int e, int& row, int& column) {
@@ -43,9 +45,9 @@ struct Wgmma16 {
   }
   CONVGRAD_HD static double value(std::uint16_t bits) { return convert<float>(Scalar{bits}); }
 
-  // Begins c += A * B, or c = A * B where `fresh`. c's registers belong to the instruction until it
-  // has been waited for, which the compiler does not know.
-  CONVGRAD_HD static void begin(C& c, std::uint64_t a, std::uint64_t b, bool fresh);
+  // Begins c += A * B. c's registers belong to the instruction until it has been waited for, which
+  // the compiler does not know.
+  CONVGRAD_HD static void begin(C& c, std::uint64_t a, std::uint64_t b);
   // Is an empty instruction that reads and writes c: the compiler moves no use of c across it.
   CONVGRAD_HD static void fence_sums([[maybe_unused]] C& c) {
 #if defined(__CUDACC__)
@@ -60,29 +62,50 @@ struct Wgmma16 {
 #define CONVGRAD_WGMMA_4(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define CONVGRAD_WGMMA_16(i) \
   CONVGRAD_WGMMA_4(i), CONVGRAD_WGMMA_4(i + 4), CONVGRAD_WGMMA_4(i + 8), CONVGRAD_WGMMA_4(i + 12)
-// scale-d (p) is 0 or 1, scales of A and B are 1; so are both "transposes", which means k outside.
-#define CONVGRAD_WGMMA_BEGIN(TYPE)                                                                \
-  asm volatile(                                                                                   \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE                                \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                  \
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                          \
-      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                          \
-      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63},"                         \
-      " %64, %65, p, 1, 1, 1, 1;\n}"                                                              \
-      : CONVGRAD_WGMMA_16(0), CONVGRAD_WGMMA_16(16), CONVGRAD_WGMMA_16(32), CONVGRAD_WGMMA_16(48) \
-      : "l"(a), "l"(b), "r"(fresh ? 0 : 1))
+#define CONVGRAD_WGMMA_32(i) CONVGRAD_WGMMA_16(i), CONVGRAD_WGMMA_16(i + 16)
+#define CONVGRAD_WGMMA_48(i) CONVGRAD_WGMMA_32(i), CONVGRAD_WGMMA_16(i + 32)
+#define CONVGRAD_WGMMA_64(i) CONVGRAD_WGMMA_32(i), CONVGRAD_WGMMA_32(i + 32)
+#define CONVGRAD_WGMMA_96(i) CONVGRAD_WGMMA_64(i), CONVGRAD_WGMMA_32(i + 64)
+#define CONVGRAD_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define CONVGRAD_NAMES_32                                                                   \
+  CONVGRAD_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define CONVGRAD_NAMES_48                                                                   \
+  CONVGRAD_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define CONVGRAD_NAMES_64                                                                   \
+  CONVGRAD_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define CONVGRAD_NAMES_96                                                                   \
+  CONVGRAD_NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"      \
+                    ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+// scale-d and the scales of A and B are 1; so are both "transposes", which means k outside. A and B
+// are the numbers behind those of the sums.
+#define CONVGRAD_WGMMA(SCALAR, TYPE, N, SUMS, A, B)                                            \
+  template <>                                                                                  \
+  CONVGRAD_HD void Wgmma16<SCALAR, N>::begin(C& c, std::uint64_t a, std::uint64_t b) {         \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE               \
+                 " {" CONVGRAD_NAMES_##SUMS "}, %" #A ", %" #B ", 1, 1, 1, 1, 1;"              \
+                 : CONVGRAD_WGMMA_##SUMS(0)                                                    \
+                 : "l"(a), "l"(b));                                                            \
+  }
+#define CONVGRAD_WGMMA_BOTH(...)              \
+  CONVGRAD_WGMMA(Float16, "f16", __VA_ARGS__) \
+  CONVGRAD_WGMMA(BFloat16, "bf16", __VA_ARGS__)
+CONVGRAD_WGMMA_BOTH(32, 16, 16, 17)
+CONVGRAD_WGMMA_BOTH(64, 32, 32, 33)
+CONVGRAD_WGMMA_BOTH(96, 48, 48, 49)
+CONVGRAD_WGMMA_BOTH(128, 64, 64, 65)
+CONVGRAD_WGMMA_BOTH(192, 96, 96, 97)
 
-template <>
-CONVGRAD_HD void Wgmma16<Float16>::begin(C& c, std::uint64_t a, std::uint64_t b, bool fresh) {
-  CONVGRAD_WGMMA_BEGIN("f16");
-}
-template <>
-CONVGRAD_HD void Wgmma16<BFloat16>::begin(C& c, std::uint64_t a, std::uint64_t b, bool fresh) {
-  CONVGRAD_WGMMA_BEGIN("bf16");
-}
-
-#undef CONVGRAD_WGMMA_BEGIN
+#undef CONVGRAD_WGMMA_BOTH
+#undef CONVGRAD_WGMMA
+#undef CONVGRAD_NAMES_96
+#undef CONVGRAD_NAMES_64
+#undef CONVGRAD_NAMES_48
+#undef CONVGRAD_NAMES_32
+#undef CONVGRAD_NAMES_16
+#undef CONVGRAD_WGMMA_96
+#undef CONVGRAD_WGMMA_64
+#undef CONVGRAD_WGMMA_48
+#undef CONVGRAD_WGMMA_32
 #undef CONVGRAD_WGMMA_16
 #undef CONVGRAD_WGMMA_4
 #endif

@@ -1,0 +1,563 @@
+// wgmma_taps.hpp - the filter gradient on the tensor cores of compute capability 9.0, fed by bulk
+// copies: x stays in shared memory for all taps of a tile.
+//
+// A chunk is a box of output pixels in whole rows, or a piece of one row, and one run of k: its rows
+// of dy follow each other in shared memory, `pitch` pixels each. x is copied as rows of the same
+// pitch, all that the tile's taps see. So pixel i of dy meets x at i + r * dilation * pitch + s *
+// dilation: a tap is a shift of the operand's first row, and the taps of one filter row, of which
+// one instruction has several side by side along n, are panels that overlap. Columns of dy beyond
+// the chunk lie outside dy, where bulk copies write zeros. With strides x is copied as planes of
+// every stride-th row and column instead; taps_choice.hpp lays all of it out.
+//
+// A tile is 64 output channels (m), or 128, by taps and input channels (n), some to each warpgroup.
+// Sums stay in registers through all chunks of a slice, up to sum_chunks of them, and are stored as
+// they are: the partial gradient of a short slice is float32, in the order of the registers. They
+// are taken up again where a block of data ends in the middle, so blocks change no bit. A longer
+// slice adds its sums to float64 in device memory.
+//
+// What is outside x is zero, which is not enough where the other factor is not finite: then the
+// same products are formed once more without dy of the pixels that a tap sees nothing at (Careful).
+#pragma once
+
+#include "cuda/kernels/geometry.hpp"
+#include "cuda/kernels/wgmma.hpp"
+
+namespace convgrad::cuda {
+
+inline constexpr int kPanelChannels = kRowBytes / 2;  // of dy: m of one warpgroup
+inline constexpr int kStepPixels = 16;                // of one instruction
+inline constexpr int kTapsStageBytes = 208 << 10, kMaxTapsStages = 8, kMaxTapsCopies = 14;
+
+// What follows from the shape alone (taps_choice.hpp). Bytes are those of shared memory.
+struct TapsLayout {
+  // Tiles from the innermost on, and what each has of it; then taps t, then panels of groups: one
+  // group, or as many whole ones as 64 channels of x or dy are.
+  int k_tiles, c_tiles, s_tiles, r_tiles, panels;
+  int tile_k, tile_c, tile_s, tile_r, panel_groups;
+  // Panel j of warpgroup g has tap (r, s) = (g * group_r + j * panel_r, j * panel_s) of the tile,
+  // input channels from j * panel_c and output channels from g * group_k on.
+  int group_r, group_k, panel_r, panel_s, panel_c;
+  int warpgroups;  // that have something to do
+  // A stage has copies of boxes of x, then of dy.
+  struct Copy {
+    int at, channel, row, column;  // counted from the tile's first
+  };
+  Copy copies[kMaxTapsCopies];
+  int x_copies, x_plane_bytes, x_box_bytes, dy_copies, dy_plane_bytes, dy_box_bytes;
+  int stage_bytes, stages;
+  // Where a warpgroup's operands are in a stage, and how far its panels are apart.
+  int a_at[3], b_at[3], panel_bytes;
+  int pitch, rows, steps;  // a chunk in k
+  int x_pitch, x_rows;     // a box of x
+  int step_w, step_h;      // of input positions for an output pixel
+  int sum_chunks;          // that one float32 sum may have
+  // Where filter rows' taps were folded into channels (pack.hpp): what the axis was, and the input
+  // channels of one of its taps; else one tap of all channels.
+  Axis folded;
+  int folded_c;
+  bool has_totals;           // slices are longer than one sum
+  std::uint32_t units, units_over;  // that each partition has (schedule.hpp), and those left over
+  std::int64_t slice_sums;   // of a slice's partial gradient: of all tiles
+  std::int64_t total_bytes;  // in front of the totals: all slices' sums
+};
+
+struct TapsTile {
+  int group, t, r, s, c, k;  // the first of each; c and k within the group
+};
+
+CONVGRAD_HD TapsTile taps_tile(const TapsLayout& l, const Shape& shape, std::uint32_t tile) {
+  const auto take = [&](int count) {
+    const std::uint32_t rest = tile / static_cast<std::uint32_t>(count);
+    const auto digit = static_cast<int>(tile - rest * static_cast<std::uint32_t>(count));
+    tile = rest;
+    return digit;
+  };
+  TapsTile result;
+  result.k = take(l.k_tiles) * l.tile_k;
+  result.c = take(l.c_tiles) * l.tile_c;
+  result.s = take(l.s_tiles) * l.tile_s;
+  result.r = take(l.r_tiles) * l.tile_r;
+  result.t = take(shape.axis[0].taps);
+  result.group = take(l.panels) * l.panel_groups;
+  return result;
+}
+
+// Where sum (row, column) of a warpgroup is in dw; -1 if it is none of dw's.
+CONVGRAD_HD std::int64_t taps_place(const TapsLayout& l, const Shape& shape,
+                                           const TapsTile& tile, int panel_width, int warpgroup,
+                                           int row, int column) {
+  const int panel = column / panel_width, k = tile.k + warpgroup * l.group_k + row,
+            c = tile.c + panel * l.panel_c + column % panel_width,
+            r = tile.r + warpgroup * l.group_r + panel * l.panel_r, s = tile.s + panel * l.panel_s;
+  if (r >= shape.axis[1].taps || s >= shape.axis[2].taps || warpgroup >= l.warpgroups) return -1;
+  int in_group = c;
+  if (l.panel_groups == 1) {
+    if (k >= shape.group_k || c >= shape.group_c) return -1;
+  } else {
+    const int group = k / shape.group_k;
+    in_group = c - group * shape.group_c;
+    if (in_group < 0 || in_group >= shape.group_c) return -1;
+    if (group >= l.panel_groups || tile.group + group >= shape.groups) return -1;
+  }
+  const std::int64_t tap = (tile.t * shape.axis[1].taps + r) * shape.axis[2].taps + s;
+  return (tap * shape.group_c + in_group) * shape.K +
+         static_cast<std::int64_t>(tile.group) * shape.group_k + k;
+}
+
+// Which slice a task has. There are fewer tasks than 2^31, and chunks than 2^32 (taps_choice.cpp):
+// a 64-bit division takes ten times as long, before anything is computed.
+CONVGRAD_HD std::uint32_t taps_slice(const BlockParams& w, std::int64_t task) {
+  return static_cast<std::uint32_t>(w.first_slice) +
+         static_cast<std::uint32_t>(task) / static_cast<std::uint32_t>(w.tiles);
+}
+
+// The chunks of a slice in the block, as dealt_chunks() has them: `left` from `chunk` on, and how
+// many of the slice's are before them, and all.
+struct TapsWalk {
+  std::uint32_t chunk, step, left, before, all;
+
+  CONVGRAD_HD TapsWalk(const BlockParams& w, const TapsLayout& l, std::int64_t task)
+      : step(static_cast<std::uint32_t>(w.interleave)), left(0) {
+    const std::uint32_t slice = taps_slice(w, task), partition = slice / step;
+    const std::uint32_t first = begin_of(w, l, partition) + slice % step,
+                        end = begin_of(w, l, partition + 1);
+    const auto here = static_cast<std::uint32_t>(w.chunk_begin),
+               stop = least(end, static_cast<std::uint32_t>(w.chunk_end));
+    all = first < end ? ceil_div(end - first, step) : 0;
+    before = first < here ? ceil_div(here - first, step) : 0;
+    chunk = first + before * step;
+    if (chunk < stop) left = ceil_div(stop - chunk, step);
+  }
+  CONVGRAD_HD static std::uint32_t begin_of(const BlockParams& w, const TapsLayout& l,
+                                            std::uint32_t partition) {
+    return (l.units * partition +
+            l.units_over * partition / static_cast<std::uint32_t>(w.partitions)) *
+           static_cast<std::uint32_t>(w.unit);
+  }
+};
+
+// What of a slice's next sum a block has, behind `done` chunks: `count` chunks from `chunk` on.
+// Earlier blocks had `before` of the sum.
+struct TapsSum {
+  std::uint32_t chunk;
+  int before, count;
+  bool ended, first;
+
+  CONVGRAD_HD TapsSum(const TapsWalk& walk, int sum_chunks, std::uint32_t done) {
+    const std::uint32_t at = walk.before + done;
+    chunk = walk.chunk + done * walk.step;
+    before = static_cast<int>(at % static_cast<std::uint32_t>(sum_chunks));
+    const int rest = static_cast<int>(
+        least(static_cast<std::uint32_t>(sum_chunks - before), walk.all - at));
+    count = least(rest, static_cast<int>(walk.left - done));
+    ended = count == rest;
+    first = at < static_cast<std::uint32_t>(sum_chunks);
+  }
+};
+
+struct TapsParams {
+  BlockParams work;
+  TapsLayout layout;
+  BulkTensor x, dy;
+  std::int64_t first_image;  // of the block
+};
+
+// Panels of kWidth input channels, kPanels of them a warpgroup.
+template <typename Scalar, int kWidth, int kPanels, int kGroups>
+struct WgmmaTaps {
+  using Op = Wgmma16<Scalar, kWidth * kPanels>;
+  using PanelOp = Wgmma16<Scalar, kWidth>;
+  static constexpr int kConsumers = kGroups * kWarpgroup, kThreads = kConsumers + kWarpgroup;
+  static constexpr int kRowX = kWidth * 2;  // bytes
+  static constexpr int kVectors = Op::kElementsC / 4, kPanelVectors = PanelOp::kElementsC / 4;
+  static constexpr std::int64_t kTileSums = std::int64_t{kGroups} * kVectors * kWarpgroup * 4;
+
+  using Params = TapsParams;
+  struct Regs {};
+  struct Shared {
+    alignas(kSwizzleBytes) unsigned char stages[kTapsStageBytes];
+    // Of each warpgroup, for Careful: 16 pixels of dy and of x.
+    struct Step {
+      alignas(kSwizzleBytes) unsigned char dy[kStepPixels * kRowBytes];
+      alignas(kSwizzleBytes) unsigned char x[kStepPixels * kRowBytes];
+    } step[kGroups];
+    BulkBarrier arrived[kMaxTapsStages], used[kMaxTapsStages];
+  };
+  struct alignas(16) Four {
+    float sum[4];
+  };
+
+  // Holds the stage that is next, and which time it is, modulo 2.
+  struct Turn {
+    int stages, stage = 0;
+    unsigned round = 0;
+    CONVGRAD_HD void next() {
+      if (++stage < stages) return;
+      stage = 0;
+      round ^= 1u;
+    }
+  };
+
+  // What the threads of a block know of their task.
+  struct Task {
+    const Params& p;
+    std::uint32_t slice, tile_number;
+    TapsTile tile;
+    int group_first_c, group_first_k;  // channels of x and dy where the tile's groups begin
+
+    CONVGRAD_HD Task(const Params& params, std::int64_t number)
+        : p(params),
+          slice(taps_slice(p.work, number)),
+          tile_number(static_cast<std::uint32_t>(number) %
+                      static_cast<std::uint32_t>(p.work.tiles)),
+          tile(taps_tile(p.layout, p.work.shape, tile_number)),
+          group_first_c(tile.group * static_cast<int>(p.work.x.group_stride)),
+          group_first_k(tile.group * static_cast<int>(p.work.dy.group_stride)) {}
+
+    CONVGRAD_HD std::int64_t sum_at(int group, int vector, int thread) const {
+      return static_cast<std::int64_t>(slice) * p.layout.slice_sums + tile_number * kTileSums +
+             ((static_cast<std::int64_t>(group) * kVectors + vector) * kWarpgroup + thread) * 4;
+    }
+    CONVGRAD_HD Four* sums(int group, int vector, int thread) const {
+      return reinterpret_cast<Four*>(static_cast<float*>(p.work.partials) +
+                                     sum_at(group, vector, thread));
+    }
+    CONVGRAD_HD double* totals(int group, int vector, int thread) const {
+      return reinterpret_cast<double*>(static_cast<unsigned char*>(p.work.partials) +
+                                       p.layout.total_bytes) +
+             sum_at(group, vector, thread);
+    }
+    // Stores vectors of sums from `vector` on: as they are, or to the slice's totals where a sum of
+    // a long slice has ended.
+    template <int kCount>
+    CONVGRAD_HD void store(int group, int vector, int thread, bool ended, bool first_sum,
+                           const float (&from)[kCount]) const {
+      CONVGRAD_UNROLL
+      for (int i = 0; i < kCount / 4; ++i) {
+        const float* const four = from + 4 * i;
+        if (!ended || !p.layout.has_totals) {
+          *sums(group, vector + i, thread) = {four[0], four[1], four[2], four[3]};
+          continue;
+        }
+        double* const to = totals(group, vector + i, thread);
+        CONVGRAD_UNROLL
+        for (int e = 0; e < 4; ++e) to[e] = (first_sum ? 0 : to[e]) + static_cast<double>(four[e]);
+      }
+    }
+  };
+
+  // Zeroes what no copy writes: dy's pixels up to a whole step, where x must be finite.
+  CONVGRAD_HD static void clear_rest(const TapsLayout& l, int thread, Shared& s) {
+    const auto clear = [&](int begin, int end) {
+      for (int i = begin + thread * 16; i < end; i += kThreads * 16) {
+        *reinterpret_cast<Four*>(s.stages + i) = Four{};
+      }
+    };
+    for (int stage = 0; stage < l.stages; ++stage) {
+      int at = stage * l.stage_bytes;
+      for (int i = 0; i < l.x_copies; ++i, at += l.x_plane_bytes) {
+        clear(at + l.x_box_bytes, at + l.x_plane_bytes);
+      }
+      for (int i = 0; i < l.dy_copies; ++i, at += l.dy_plane_bytes) {
+        clear(at + l.dy_box_bytes, at + l.dy_plane_bytes);
+      }
+    }
+  }
+
+  // Fills a stage with a chunk when the products of what was in it are done. Positions outside x or
+  // dy count among the bytes that arrive, as zeros do; so every chunk has the same number.
+  template <class Block>
+  CONVGRAD_HD static void produce(Block& block, const Task& task, const TapsWalk& walk) {
+    const Params& p = task.p;
+    const TapsLayout& l = p.layout;
+    const BlockParams& w = p.work;
+    const Axis* axis = w.shape.axis;
+    const int d = task.tile.t * axis[0].dilation - axis[0].pad - w.x.lo[0],
+              h = task.tile.r * axis[1].dilation - axis[1].pad - w.x.lo[1],
+              q = task.tile.s * axis[2].dilation - axis[2].pad - w.x.lo[2];
+    Turn turn{l.stages};
+    CONVGRAD_NO_UNROLL
+    for (std::uint32_t n = 0; n < walk.left; ++n) {
+      const Box box = w.chunks.box(walk.chunk + n * walk.step);
+      const auto image = static_cast<int>(box.n - p.first_image);
+      BulkBarrier& arrived = block.shared.arrived[turn.stage];
+      block.wait_bulk(block.shared.used[turn.stage], turn.round ^ 1u);
+      block.expect_bulk(arrived, l.x_copies * l.x_box_bytes + l.dy_copies * l.dy_box_bytes);
+      unsigned char* const stage = block.shared.stages + turn.stage * l.stage_bytes;
+      CONVGRAD_NO_UNROLL
+      for (int i = 0; i < l.x_copies; ++i) {
+        const TapsLayout::Copy& copy = l.copies[i];
+        const int at[5] = {task.group_first_c + task.tile.c + copy.channel,
+                           box.begin[2] * axis[2].stride + q + copy.column,
+                           box.begin[1] * axis[1].stride + h + copy.row,
+                           box.begin[0] * axis[0].stride + d, image};
+        block.copy_bulk(stage + copy.at, p.x, at, arrived);
+      }
+      CONVGRAD_NO_UNROLL
+      for (int i = 0; i < l.dy_copies; ++i) {
+        const int at[5] = {task.group_first_k + task.tile.k + i * kPanelChannels,
+                           box.begin[2] - w.dy.lo[2], box.begin[1] - w.dy.lo[1],
+                           box.begin[0] - w.dy.lo[0], image};
+        block.copy_bulk(stage + l.x_copies * l.x_plane_bytes + i * l.dy_plane_bytes, p.dy, at,
+                        arrived);
+      }
+      turn.next();
+    }
+  }
+
+  // Looks at a thread's sums. Zero times a sum is 0 or NaN, one instruction each, in four chains.
+  CONVGRAD_HD static bool all_finite(const typename Op::C& sums) {
+    float zero[4] = {};
+    CONVGRAD_UNROLL
+    for (int e = 0; e < Op::kElementsC; ++e) zero[e % 4] += sums[e] * 0;
+    return is_finite((zero[0] + zero[1]) + (zero[2] + zero[3]));
+  }
+
+  // Forms the sums of a warpgroup once more, panel by panel: of `count` chunks from `chunk` on,
+  // behind what earlier blocks stored. The same pixels are multiplied by the same instruction,
+  // step by step, but for those where the panel's tap sees nothing: their dy is zero. So what was
+  // finite has the same bits as before.
+  struct Careful {
+    const Task& task;
+    const TapsSum& part;
+    int group, thread;
+
+    template <class Block>
+    CONVGRAD_HD void run(Block& block) const {
+      CONVGRAD_NO_UNROLL
+      for (int panel = 0; panel < kPanels; ++panel) {
+        typename PanelOp::C sums;
+        CONVGRAD_UNROLL
+        for (int i = 0; i < kPanelVectors; ++i) {
+          const Four four =
+              part.before > 0 ? *task.sums(group, panel * kPanelVectors + i, thread) : Four{};
+          CONVGRAD_UNROLL
+          for (int e = 0; e < 4; ++e) sums[4 * i + e] = four.sum[e];
+        }
+        for (int i = 0; i < part.count; ++i) {
+          add(block, task.p.work.chunks.box(part.chunk + i * task.p.work.interleave), panel, sums);
+        }
+        task.store(group, panel * kPanelVectors, thread, part.ended, part.first, sums);
+      }
+    }
+
+    // Taps that were folded into channels see other pixels each: all of them are multiplied for
+    // each tap, and its channels' sums are kept.
+    template <class Block>
+    CONVGRAD_HD void add(Block& block, const Box& box, int panel, typename PanelOp::C& sums) const {
+      const TapsLayout& l = task.p.layout;
+      typename Block::Shared::Step& step = block.shared.step[group];
+      CONVGRAD_NO_UNROLL
+      for (int i = 0; i < l.steps * l.folded.taps; ++i) {
+        const int first = i / l.folded.taps * kStepPixels, tap = i % l.folded.taps;
+        fill(step, box, first, panel, tap);
+        block.fence_async_proxy();
+        block.sync_group();
+        typename PanelOp::C products;
+        CONVGRAD_UNROLL
+        for (int e = 0; e < PanelOp::kElementsC; ++e) products[e] = sums[e];
+        block.template begin_multiply<PanelOp>(block.operand(step.dy, kRowBytes, 0),
+                                               block.operand(step.x, kRowX, 0), products);
+        block.template wait_multiplies<PanelOp, 0>(products);
+        block.sync_group();
+        CONVGRAD_UNROLL
+        for (int e = 0; e < PanelOp::kElementsC; ++e) {
+          int row, column;
+          PanelOp::c_place(thread, e, row, column);
+          const bool own = l.folded.taps == 1 || column / l.folded_c == tap;
+          if (own) sums[e] = products[e];
+        }
+      }
+    }
+
+    // Whether pixel number i of a chunk is one, and the panel's tap sees x there.
+    CONVGRAD_HD bool sees(const Box& box, int i, int panel, int folded, int (&out)[3],
+                          int (&in)[3]) const {
+      const TapsLayout& l = task.p.layout;
+      const Shape& shape = task.p.work.shape;
+      const int row = i / l.pitch, column = i % l.pitch;
+      if (row >= box.size[2] || column >= box.size[3]) return false;
+      out[0] = box.begin[0];
+      out[1] = box.begin[1] + row;
+      out[2] = box.begin[2] + column;
+      const TapsTile& tile = task.tile;
+      const int at[3] = {tile.t, tile.r + group * l.group_r + panel * l.panel_r,
+                         tile.s + panel * l.panel_s};
+      for (int a = 0; a < 3; ++a) {
+        in[a] = shape.axis[a].first_input(out[a]) + at[a] * shape.axis[a].dilation;
+        if (in[a] < task.p.work.x.lo[a] || in[a] >= task.p.work.x.hi[a]) return false;
+      }
+      const int of_fold = l.folded.first_input(out[2]) + folded * l.folded.dilation;
+      return l.folded.taps == 1 || (of_fold >= 0 && of_fold < l.folded.in);
+    }
+
+    // Fills a step from device memory, each thread half a pixel's channels or less.
+    template <class Step>
+    CONVGRAD_HD void fill(Step& step, const Box& box, int first, int panel, int folded) const {
+      const Params& p = task.p;
+      const TapsLayout& l = p.layout;
+      constexpr int kThreadsPixel = kWarpgroup / kStepPixels;
+      const int pixel = thread / kThreadsPixel;
+      int out[3], in[3];
+      const bool there = sees(box, first + pixel, panel, folded, out, in);
+      const auto* x = static_cast<const Scalar*>(p.work.x.data);
+      const auto* dy = static_cast<const Scalar*>(p.work.dy.data);
+      const int c_first = task.group_first_c + task.tile.c + panel * l.panel_c,
+                k_first = task.group_first_k + task.tile.k + group * l.group_k;
+      const int c_count = p.work.shape.groups * static_cast<int>(p.work.x.group_stride),
+                k_count = p.work.shape.groups * static_cast<int>(p.work.dy.group_stride);
+      for (int i = thread % kThreadsPixel; i < kPanelChannels; i += kThreadsPixel) {
+        Scalar value{};
+        if (there && k_first + i < k_count) {
+          value = dy[p.work.dy.pixel(box.n, out[0], out[1], out[2]) + k_first + i];
+        }
+        put(step.dy, pixel, i, kRowBytes, value);
+      }
+      for (int i = thread % kThreadsPixel; i < kWidth; i += kThreadsPixel) {
+        Scalar value{};
+        if (there && c_first + i < c_count) {
+          value = x[p.work.x.pixel(box.n, in[0], in[1], in[2]) + c_first + i];
+        }
+        put(step.x, pixel, i, kRowX, value);
+      }
+    }
+    CONVGRAD_HD static void put(unsigned char* to, int pixel, int channel, int row_bytes,
+                                Scalar value) {
+      const auto at = static_cast<std::uint32_t>(pixel * row_bytes + channel * 2);
+      *reinterpret_cast<Scalar*>(to + swizzled(at, row_bytes)) = value;
+    }
+  };
+
+  // Forms the products of `count` chunks. The first one is begun apart: others than products
+  // wrote its sums, and products overlap that only products precede (ptxas, C7515).
+  template <class Block>
+  CONVGRAD_HD static void multiply(Block& block, const TapsLayout& l, int count, Turn& turn,
+                                   typename Op::C& sums) {
+    Shared& s = block.shared;
+    const int group = block.thread() / kWarpgroup;
+    const std::uint64_t first_a = block.operand(s.stages + l.a_at[group], kRowBytes, 0),
+                        first_b = block.operand(s.stages + l.b_at[group], kRowX, l.panel_bytes);
+    std::uint64_t a, b;
+    const auto enter = [&] {
+      block.wait_bulk(s.arrived[turn.stage], turn.round);
+      const auto stage = static_cast<std::uint32_t>(turn.stage * l.stage_bytes);
+      a = operand_after(first_a, stage);
+      b = operand_after(first_b, stage);
+    };
+    enter();
+    block.template begin_multiply<Op>(a, b, sums);
+    int left = count * l.steps - 1, step = 1, used = turn.stage;
+    CONVGRAD_NO_UNROLL
+    for (; left > 0; --left) {
+      a = operand_after(a, kStepPixels * kRowBytes);
+      b = operand_after(b, kStepPixels * kRowX);
+      if (step == l.steps) {
+        turn.next();
+        enter();
+        step = 0;
+      }
+      block.template begin_multiply<Op>(a, b, sums);
+      block.template wait_multiplies<Op, 1>(sums);
+      if (step == 0) {
+        block.arrive_by_warps(s.used[used]);
+        used = turn.stage;
+      }
+      ++step;
+    }
+    block.template wait_multiplies<Op, 0>(sums);
+    block.arrive_by_warps(s.used[used]);
+    turn.next();
+  }
+
+  // Addresses are computed behind the products, whose sums leave no registers for them.
+  template <class Block>
+  CONVGRAD_HD static void consume(Block& block, const Params& p, std::int64_t number) {
+    const TapsLayout& l = p.layout;
+    const int thread = block.thread() % kWarpgroup, group = block.thread() / kWarpgroup;
+    if (group >= l.warpgroups) return;
+    Turn turn{l.stages};
+    const auto part_behind = [&](std::uint32_t done) {
+      return TapsSum(TapsWalk(p.work, l, opaque(number)), l.sum_chunks, done);
+    };
+    const std::uint32_t left = TapsWalk(p.work, l, number).left;
+    for (std::uint32_t done = 0; done < left;) {
+      typename Op::C sums;
+      CONVGRAD_UNROLL
+      for (int e = 0; e < Op::kElementsC; ++e) sums[e] = 0;
+      const TapsSum part = part_behind(done);
+      if (part.before > 0) load(Task(p, opaque(number)), group, thread, sums);
+      multiply(block, l, part.count, turn, sums);
+      const bool finite = !block.any_of_group(!all_finite(sums));
+      const Task task(p, opaque(number));
+      const TapsSum now = part_behind(done);
+      if (finite) {
+        task.store(group, 0, thread, now.ended, now.first, sums);
+      } else {
+        Careful{task, now, group, thread}.run(block);
+      }
+      done += static_cast<std::uint32_t>(now.count);
+    }
+  }
+  CONVGRAD_HD static void load(const Task& task, int group, int thread, typename Op::C& sums) {
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kVectors; ++i) {
+      const Four four = *task.sums(group, i, thread);
+      CONVGRAD_UNROLL
+      for (int e = 0; e < 4; ++e) sums[4 * i + e] = four.sum[e];
+    }
+  }
+
+  template <class Block>
+  CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t number) {
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    block.refuse();
+#else
+    const TapsWalk walk(p.work, p.layout, number);
+    if (walk.left == 0) return;
+    Shared& s = block.shared;
+    if (block.thread() == 0) {
+      block.init_barriers(s.arrived, 1);
+      block.init_barriers(s.used, p.layout.warpgroups * (kWarpgroup / kWarp));
+      block.fence_barriers();
+    }
+    clear_rest(p.layout, block.thread(), s);
+    block.fence_async_proxy();
+    block.sync();
+    block.divide([&] { produce(block, Task(p, number), walk); },
+                 [&] { consume(block, p, number); });
+#endif
+  }
+};
+
+// The form of its partial gradients (reduce.hpp): sums of a slice, or the totals of long ones.
+template <int kWidth, int kPanels, int kGroups, typename Number>
+struct TapsSums {
+  using Value = Number;
+  struct Params {
+    TapsLayout layout;
+    Shape shape;
+  };
+  static constexpr bool kWholeVectors = true;
+  using Op = Wgmma16<Float16, kWidth * kPanels>;
+  static constexpr int kVectors = Op::kElementsC / 4;
+
+  CONVGRAD_HD static Value nothing() { return Value(-0.0f); }
+  CONVGRAD_HD static double value(Value sum) { return sum; }
+  CONVGRAD_HD static std::int64_t elements(const Params& p) { return p.layout.slice_sums; }
+  CONVGRAD_HD static std::int64_t place(const Params& p, std::int64_t element) {
+    auto rest = static_cast<std::uint32_t>(element);
+    const auto take = [&](std::uint32_t count) {
+      const auto digit = static_cast<int>(rest % count);
+      rest /= count;
+      return digit;
+    };
+    const int in_vector = take(4), thread = take(kWarpgroup), vector = take(kVectors),
+              group = take(kGroups);
+    int row, column;
+    Op::c_place(thread, vector * 4 + in_vector, row, column);
+    return taps_place(p.layout, p.shape, taps_tile(p.layout, p.shape, rest), kWidth, group, row,
+                      column);
+  }
+};
+
+}  // namespace convgrad::cuda

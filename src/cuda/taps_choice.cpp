@@ -1,0 +1,457 @@
+// taps_choice.cpp - see taps_choice.hpp.
+#include "cuda/taps_choice.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace convgrad::cuda {
+namespace {
+
+struct Width {
+  int channels, panels, warpgroups;  // of WgmmaTaps
+  int columns() const { return channels * panels; }
+  // Clocks of the tensor cores for a step of one warpgroup, of 64 rows.
+  int clocks() const { return columns() / 2; }
+};
+
+Width width_of(TapsKind kind) {
+  switch (kind) {
+    case TapsKind::rows64:
+      return {64, 3, 3};
+    case TapsKind::rows32:
+      return {32, 3, 3};
+    case TapsKind::panels64:
+      return {64, 2, 2};
+    default:
+      return {32, 4, 2};
+  }
+}
+
+// What an H100 does in a clock of 1.755 GHz, as measured (docs/measurements/cuda_h100.txt): bytes
+// that a multiprocessor gets from L2 and writes there, that all get from memory, and that the tree
+// reads; and the clocks to begin and end a kernel.
+constexpr double kFromL2 = 21, kToL2 = 10, kFromMemory = 1500, kTree = 1300, kShared = 128;
+constexpr double kBegin = 2500, kTreeBegin = 3000, kChunkBegin = 60;
+constexpr std::int64_t kMultiprocessors = 132, kMostWaves = 4, kMostInterleave = 1024;
+constexpr std::int64_t kPartitions = 8, kMaxPartialBytes = std::int64_t{128} << 20;
+// A float32 sum of 16-bit data has at most so many pixels; half of that where dw is float32.
+constexpr std::int64_t kSumPixels = 4096;
+
+// How a candidate has x in shared memory.
+struct Way {
+  TapsKind kind;
+  bool folds, rows_apart, columns_apart;  // a plane for each tap along h, along w
+  int columns;                            // of a chunk: less than a row, or the whole
+  int rows;
+};
+
+int round_up(int value, int unit) { return ceil_div(value, unit) * unit; }
+
+int small(std::int64_t value) { return static_cast<int>(value); }
+
+// Makes taps of filter rows channels.
+WgradProblem folded(const WgradProblem& problem) {
+  WgradProblem result = problem;
+  SpatialAxis& w = result.axis[2];
+  result.C = problem.C * w.taps;
+  w = SpatialAxis{};
+  w.in = w.out = problem.axis[2].out;
+  return result;
+}
+
+bool can_fold(const WgradProblem& problem) {
+  return problem.groups == 1 && problem.C < 16 && problem.C * problem.axis[2].taps <= 64;
+}
+
+class Layout {
+ public:
+  Layout(const WgradProblem& original, const WgradProblem& problem, const Way& way)
+      : problem_(problem), way_(way), width_(width_of(way.kind)), h_(problem.axis[1]),
+        w_(problem.axis[2]) {
+    l_.folded = {.in = 0, .out = 0, .taps = 1, .stride = 0, .dilation = 0, .pad = 0};
+    l_.folded_c = small(problem.C);
+    if (way.folds) {
+      const SpatialAxis& w = original.axis[2];
+      l_.folded = {small(w.in),     small(w.out),      small(w.taps),
+                   small(w.stride), small(w.dilation), small(w.pad_before)};
+      l_.folded_c = small(original.C);
+    }
+  }
+
+  // Nothing where it does not fit.
+  std::optional<TapsLayout> make() {
+    set_tiles();
+    l_.step_w = small(w_.stride);
+    l_.step_h = small(h_.stride);
+    l_.rows = way_.rows;
+    l_.pitch = way_.columns;
+    const bool whole = way_.columns == w_.out;
+    const bool shifts_columns = of_rows() && !way_.columns_apart;
+    // Columns of dy beyond the chunk must be outside dy.
+    const int beyond = shifts_columns ? small((l_.tile_s - 1) * w_.dilation) : 0;
+    const int x_pitch = l_.pitch + beyond;
+    if (whole) {
+      l_.pitch = x_pitch;
+    } else if (way_.rows > 1 || way_.columns % kStepPixels != 0) {
+      return std::nullopt;
+    }
+    l_.steps = ceil_div(l_.rows * l_.pitch, kStepPixels);
+    if (!set_copies(x_pitch)) return std::nullopt;
+    if (x_pitch * (x_pitch > 1 ? w_.stride : 1) > kMaxBulkBox || l_.pitch > kMaxBulkBox ||
+        l_.x_rows * (l_.x_rows > 1 ? h_.stride : 1) > kMaxBulkBox ||
+        (x_pitch > 1 && w_.stride > kMaxBulkStep) || (l_.x_rows > 1 && h_.stride > kMaxBulkStep)) {
+      return std::nullopt;
+    }
+    l_.stage_bytes = l_.x_copies * l_.x_plane_bytes + l_.dy_copies * l_.dy_plane_bytes;
+    l_.stages = std::min(kTapsStageBytes / l_.stage_bytes, kMaxTapsStages);
+    if (l_.stages < 2 || l_.panel_bytes >= 1 << 18) return std::nullopt;
+    return l_;
+  }
+
+ private:
+  bool of_rows() const {
+    return way_.kind == TapsKind::rows64 || way_.kind == TapsKind::rows32;
+  }
+
+  void set_tiles() {
+    const std::int64_t group_c = problem_.group_c(), group_k = problem_.group_k();
+    // Whole groups share a panel.
+    const std::int64_t together =
+        problem_.groups > 1 && group_c > 0 && group_k > 0
+            ? std::min<std::int64_t>({width_.channels / group_c, kPanelChannels / group_k, problem_.groups})
+            : 1;
+    l_.panel_groups = small(std::max<std::int64_t>(together, 1));
+    l_.panels = small(ceil_div<std::int64_t>(problem_.groups, l_.panel_groups));
+    l_.warpgroups = width_.warpgroups;
+    l_.tile_k = kPanelChannels;
+    l_.tile_c = width_.channels;
+    l_.tile_r = l_.tile_s = 1;
+    if (of_rows()) {
+      l_.tile_r = small(std::min<std::int64_t>(h_.taps, 3));
+      l_.tile_s = small(std::min<std::int64_t>(w_.taps, 3));
+      l_.warpgroups = l_.tile_r;
+      l_.group_r = l_.panel_s = 1;
+    } else if (way_.folds) {
+      l_.tile_r = 2 * width_.panels;
+      if (h_.taps <= width_.panels && !alternates()) {
+        l_.tile_r = width_.panels;
+        l_.warpgroups = 1;
+      }
+      l_.group_r = alternates() ? 1 : width_.panels;
+      l_.panel_r = alternates() ? 2 : 1;
+    } else if (l_.panel_groups == 1) {
+      l_.panel_c = width_.channels;
+      if (group_c > width_.channels) l_.tile_c *= width_.panels;
+      l_.group_k = kPanelChannels;
+      l_.tile_k = group_k > kPanelChannels ? 2 * kPanelChannels : kPanelChannels;
+      l_.warpgroups = l_.tile_k / kPanelChannels;
+    } else {
+      l_.panel_c = width_.channels;  // of the second panel there is nothing
+      l_.warpgroups = 1;
+    }
+    if (l_.panel_groups > 1) {
+      l_.tile_k = small(l_.panel_groups * group_k);
+      l_.tile_c = small(l_.panel_groups * group_c);
+    }
+    const auto tiles = [&](std::int64_t count, int of) {
+      return small(std::max<std::int64_t>(ceil_div<std::int64_t>(count, of), 1));
+    };
+    l_.k_tiles = l_.panel_groups > 1 ? 1 : tiles(group_k, l_.tile_k);
+    l_.c_tiles = l_.panel_groups > 1 ? 1 : tiles(group_c, l_.tile_c);
+    l_.s_tiles = tiles(w_.taps, l_.tile_s);
+    l_.r_tiles = tiles(h_.taps, l_.tile_r);
+  }
+
+  // With stride 2, even and odd filter rows see even and odd rows of x: one of them a warpgroup.
+  bool alternates() const { return h_.stride == 2 && h_.dilation == 1 && !way_.rows_apart; }
+
+  // A plane of x has what rows' taps see that differ by whole strides. Returns false if there are
+  // too many.
+  bool set_copies(int x_pitch) {
+    const int row_bytes = width_.channels * 2;
+    struct Plane {
+      int row, halo;
+    };
+    std::vector<Plane> planes;
+    std::vector<int> plane_of, shift_of;  // of each row of taps in a tile
+    const auto stride = small(h_.stride), dilation = small(h_.dilation);
+    const auto taps = static_cast<int>(std::min<std::int64_t>(l_.tile_r, h_.taps));
+    for (int r = 0; r < l_.tile_r; ++r) {
+      const int at = std::min(r, taps - 1) * (h_.taps > 1 ? dilation : 0);
+      const int first = way_.rows_apart ? at : at % stride, shift = way_.rows_apart ? 0 : at / stride;
+      const auto found = std::ranges::find(planes, first, &Plane::row);
+      plane_of.push_back(small(found - planes.begin()));
+      shift_of.push_back(shift);
+      if (found == planes.end()) {
+        planes.push_back({first, shift});
+      } else {
+        found->halo = std::max(found->halo, shift);
+      }
+    }
+    int halo = 0;
+    for (const Plane& plane : planes) halo = std::max(halo, plane.halo);
+    l_.x_pitch = x_pitch;
+    l_.x_rows = l_.rows + halo;
+    l_.x_box_bytes = l_.x_rows * x_pitch * row_bytes;
+    l_.x_plane_bytes = round_up(l_.x_box_bytes, kSwizzleBytes);
+    const int h_planes = small(std::ssize(planes));
+    const int side = of_rows() ? (way_.columns_apart ? l_.tile_s : 1)
+                               : (l_.panel_c > 0 && l_.tile_c > width_.channels ? width_.panels : 1);
+    l_.x_copies = side * h_planes;
+    if (l_.x_copies > kMaxTapsCopies) return false;
+    for (int i = 0; i < side; ++i) {
+      for (int j = 0; j < h_planes; ++j) {
+        const int n = i * h_planes + j;
+        l_.copies[n] = {n * l_.x_plane_bytes, of_rows() ? 0 : i * l_.panel_c,
+                        planes[static_cast<std::size_t>(j)].row,
+                        of_rows() ? i * small(w_.dilation) : 0};
+      }
+    }
+    const auto row_at = [&](int r) {
+      const auto at = static_cast<std::size_t>(std::min(r, l_.tile_r - 1));
+      return plane_of[at] * l_.x_plane_bytes + shift_of[at] * x_pitch * row_bytes;
+    };
+    for (int g = 0; g < l_.warpgroups; ++g) l_.b_at[g] = row_at(g * l_.group_r);
+    l_.panel_bytes = side > 1     ? h_planes * l_.x_plane_bytes
+                     : of_rows()  ? small(w_.dilation) * row_bytes
+                     : way_.folds ? row_at(l_.panel_r) - row_at(0)
+                                  : 0;
+    l_.dy_copies = l_.tile_k > kPanelChannels ? 2 : 1;
+    l_.dy_box_bytes = l_.rows * l_.pitch * kRowBytes;
+    l_.dy_plane_bytes = round_up(l_.steps * kStepPixels * kRowBytes, kSwizzleBytes);
+    for (int g = 0; g < l_.warpgroups; ++g) {
+      l_.a_at[g] = l_.x_copies * l_.x_plane_bytes + (l_.dy_copies > 1 ? g * l_.dy_plane_bytes : 0);
+    }
+    return true;
+  }
+
+  const WgradProblem& problem_;
+  const Way& way_;
+  const Width width_;
+  const SpatialAxis &h_, &w_;
+  TapsLayout l_{};
+};
+
+std::int64_t tile_count(const TapsLayout& l, const WgradProblem& problem) {
+  return std::int64_t{l.k_tiles} * l.c_tiles * l.s_tiles * l.r_tiles * l.panels *
+         problem.axis[0].taps;
+}
+
+// Chunks are `rows` rows of an image, or pieces of one row.
+ChunkGrid grid_of(const WgradProblem& problem, const Way& way) {
+  ChunkGrid grid;
+  grid.extent = {problem.N, problem.axis[0].out, problem.axis[1].out, problem.axis[2].out};
+  const bool whole = way.columns == problem.axis[2].out;
+  grid.axis = whole ? 2 : 3;
+  grid.step = whole ? way.rows : way.columns;
+  const auto at = static_cast<std::size_t>(grid.axis);
+  grid.pieces = ceil_div(grid.extent[at], grid.step);
+  grid.count = grid.pieces;
+  for (std::size_t a = 0; a < at; ++a) grid.count *= grid.extent[a];
+  return grid;
+}
+
+double chunk_clocks(const TapsLayout& l, const Width& width) {
+  const double products = l.steps * l.warpgroups * width.clocks();
+  const double bytes = l.x_copies * l.x_box_bytes + l.dy_copies * l.dy_box_bytes;
+  const double operands = l.steps * l.warpgroups * (64.0 + width.columns()) * 32;
+  const double clocks =
+      std::max({products, bytes / kFromL2, (operands + bytes) / kShared}) + kChunkBegin;
+  return l.stages > 2 ? clocks : clocks * 1.15;  // little is under way
+}
+
+// Counts the chunks of the longest slice: partitions are of whole images, and may differ by one.
+std::int64_t longest_slice(const SliceGrid& slices) {
+  const std::int64_t units = ceil_div(ceil_div(slices.chunks, slices.unit), slices.partitions);
+  return ceil_div(units * slices.unit, slices.interleave);
+}
+
+std::int64_t tile_bytes(const Width& width) {
+  return std::int64_t{width.warpgroups} * width.columns() * 64 * 4;
+}
+
+// The time of these slices, in clocks.
+double clocks_of(const TapsChoice& choice, const SliceGrid& slices, double each) {
+  const TapsLayout& l = choice.layout;
+  const Width width = width_of(choice.kind);
+  const double stored = static_cast<double>(tile_bytes(width)) * l.warpgroups / width.warpgroups;
+  const double bytes =
+      2.0 * static_cast<double>(choice.problem.x_count() + choice.problem.dy_count());
+  const std::int64_t blocks = slices.count() * choice.tiles;
+  const auto waves = static_cast<double>(ceil_div(blocks, kMultiprocessors));
+  const auto longest = static_cast<double>(longest_slice(slices));
+  return std::max(waves * longest * each, bytes / kFromMemory) + waves * (kBegin + stored / kToL2) +
+         kTreeBegin + static_cast<double>(blocks) * stored / kTree;
+}
+
+// Returns the slices that take the least time, and that time.
+std::pair<SliceGrid, double> best_slices(const TapsChoice& choice, std::int64_t least_chunks) {
+  const Width width = width_of(choice.kind);
+  const double each = chunk_clocks(choice.layout, width);
+  const std::int64_t most =
+      std::min({choice.grid.count / least_chunks, kMostWaves * kMultiprocessors / choice.tiles,
+                kMaxPartialBytes / (choice.tiles * tile_bytes(width))});
+  std::pair<SliceGrid, double> best = {{}, std::numeric_limits<double>::max()};
+  for (std::int64_t slices = 1; slices <= std::max<std::int64_t>(most, 1); ++slices) {
+    for (const std::int64_t partitions : {kPartitions, std::min(slices, kMostInterleave)}) {
+      const SliceGrid dealt = deal_slices(choice.grid, slices, partitions, kMostInterleave);
+      const double time = clocks_of(choice, dealt, each);
+      if (time < best.second) best = {dealt, time};
+    }
+  }
+  return best;
+}
+
+// Calls f(way) for all ways to have the problem in shared memory.
+template <class F>
+void each_way(const WgradProblem& problem, F&& f) {
+  const bool folds = can_fold(problem);
+  const SpatialAxis &h = problem.axis[1], &w = problem.axis[2];
+  for (const TapsKind kind :
+       {TapsKind::rows64, TapsKind::rows32, TapsKind::panels64, TapsKind::panels32}) {
+    const bool of_rows = kind == TapsKind::rows64 || kind == TapsKind::rows32;
+    if (of_rows && (folds || h.taps == 1 || w.taps == 1)) continue;
+    if (!of_rows && folds && (problem.C * w.taps <= 32) != (kind == TapsKind::panels32)) continue;
+    if (kind == TapsKind::panels32 && !folds) continue;
+    for (const bool rows_apart : {false, true}) {
+      if (rows_apart && (h.taps == 1 || (!of_rows && !folds))) continue;
+      // Panels that are filter rows' taps must be evenly apart.
+      const bool even = h.stride == 1 || (h.stride == 2 && h.dilation == 1) || h.taps == 1;
+      if (folds && !rows_apart && !even) continue;
+      for (const bool columns_apart : {false, true}) {
+        // Neighbouring pixels' taps are neighbours without a stride alone.
+        if (of_rows ? w.stride > 1 && !columns_apart : columns_apart) continue;
+        const auto out = static_cast<int>(std::min<std::int64_t>(w.out, kMaxExtent));
+        if (out <= kMaxBulkBox) {
+          const int most = static_cast<int>(std::clamp<std::int64_t>(kChunkPixels / out, 1, h.out));
+          for (int rows = 1; rows <= most; ++rows) {
+            // Even chunks alone: the last one is as long as others, or nearly.
+            if (ceil_div<std::int64_t>(h.out, ceil_div<std::int64_t>(h.out, rows)) != rows) continue;
+            f(Way{kind, folds, rows_apart, columns_apart, out, rows});
+          }
+        }
+        for (int pieces = ceil_div(out, 240); pieces <= ceil_div(out, 16) && pieces < 64; ++pieces) {
+          const int columns = round_up(ceil_div(out, pieces), kStepPixels);
+          if (columns < out && ceil_div(out, columns) == pieces) {
+            f(Way{kind, folds, rows_apart, columns_apart, columns, 1});
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TapsChoice taps_choice(const WgradProblem& original) {
+  WgradProblem shape = original;
+  shape.C = std::max(shape.C, shape.groups);
+  shape.K = std::max(shape.K, shape.groups);
+  for (SpatialAxis& axis : shape.axis) axis.out = std::max<std::int64_t>(axis.out, 1);
+  const WgradProblem fold = folded(shape);
+  // Of each kind only the ways whose loops are the shortest, as slices take time to choose.
+  constexpr std::size_t kMost = 3;
+  std::map<std::array<bool, 4>, std::vector<std::pair<double, TapsChoice>>> candidates;
+  each_way(shape, [&](const Way& way) {
+    const WgradProblem& problem = way.folds ? fold : shape;
+    const std::optional<TapsLayout> layout = Layout(shape, problem, way).make();
+    if (!layout) return;
+    TapsChoice choice{way.kind, way.folds, problem, *layout, grid_of(problem, way), 0};
+    choice.tiles = tile_count(*layout, problem);
+    const double clocks = static_cast<double>(choice.tiles * choice.grid.count) *
+                          chunk_clocks(*layout, width_of(way.kind));
+    const auto kind = static_cast<int>(way.kind);
+    auto& best = candidates[{kind % 2 == 1, kind > 1, way.rows_apart, way.columns_apart}];
+    best.emplace_back(clocks, choice);
+    std::ranges::stable_sort(best, {}, &std::pair<double, TapsChoice>::first);
+    if (best.size() > kMost) best.pop_back();
+  });
+  TapsChoice best{};
+  double shortest = std::numeric_limits<double>::max();
+  for (const auto& [kind, some] : candidates) {
+    for (const auto& [clocks, choice] : some) {
+      const double time = best_slices(choice, 1).second;
+      if (time < shortest) best = choice;
+      shortest = std::min(time, shortest);
+    }
+  }
+  if (term_count(original) == 0 || original.dw_count() == 0) best.grid.count = 0;
+  TapsLayout& l = best.layout;
+  const std::int64_t pixels =
+      std::max<std::int64_t>(l.rows * std::min<std::int64_t>(best.problem.axis[2].out, l.pitch), 1);
+  const bool is_long = dtype_bytes(original.out_dtype) == 2;
+  l.sum_chunks = static_cast<int>(
+      std::max<std::int64_t>((is_long ? kSumPixels : kSumPixels / 2) / pixels, 1));
+  l.slice_sums = best.tiles * (tile_bytes(width_of(best.kind)) / 4);
+  return best;
+}
+
+SliceGrid taps_slices(const TapsChoice& choice, std::int64_t least_chunks) {
+  if (choice.grid.count == 0) return deal_slices(choice.grid, 1, kPartitions, 1);
+  return best_slices(choice, least_chunks).first;
+}
+
+TapsLayout with_slices(const TapsChoice& choice, const SliceGrid& slices) {
+  TapsLayout layout = choice.layout;
+  layout.has_totals = longest_slice(slices) > layout.sum_chunks;
+  const std::int64_t parts = std::max<std::int64_t>(slices.partitions, 1);
+  layout.units = static_cast<std::uint32_t>(slices.chunks / slices.unit / parts);
+  layout.units_over = static_cast<std::uint32_t>(slices.chunks / slices.unit % parts);
+  layout.total_bytes = slices.count() * layout.slice_sums * 4;
+  return layout;
+}
+
+std::int64_t taps_partial_bytes(const TapsChoice& choice, const SliceGrid& slices) {
+  const TapsLayout layout = with_slices(choice, slices);
+  return layout.total_bytes * (layout.has_totals ? 3 : 1);
+}
+
+ChannelChoice taps_channels(const WgradProblem& problem, std::int64_t channels) {
+  const std::int64_t unit = 8;
+  return {1, channels, ceil_div(channels, unit) * unit,
+          !problem.channels_last || channels % unit != 0};
+}
+
+std::int64_t folded_pitch(const TapsChoice& choice) {
+  return ceil_div<std::int64_t>(choice.problem.C, 8) * 8;
+}
+
+std::int64_t taps_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
+                               std::int64_t dy_bytes) {
+  const std::int64_t dy = packed_bytes(taps_channels(problem, problem.K), dy_bytes);
+  const TapsChoice choice = taps_choice(problem);
+  if (!choice.folds) return packed_bytes(taps_channels(problem, problem.C), x_bytes) + dy;
+  // As many columns as dy has, of all rows and planes that its pixels' taps see.
+  std::int64_t pixels = dy_bytes / (2 * problem.K);
+  for (std::size_t a = 0; a < 2; ++a) {
+    const SpatialAxis& axis = problem.axis[a];
+    const std::int64_t reach = (axis.taps - 1) * axis.dilation + 1;
+    pixels *= std::min(std::max(reach, axis.stride), axis.in);
+  }
+  return pixels * folded_pitch(choice) * 2 + 256 + dy;
+}
+
+BulkMap taps_map(const View& view, std::int64_t images, std::int64_t channels,
+                 const std::array<int, 3>& box, const std::array<int, 2>& step) {
+  BulkMap map{};
+  map.data = view.data;
+  map.extent[0] = channels;
+  map.stride[0] = 1;
+  for (int a = 0; a < 3; ++a) {  // w, h, d
+    map.extent[1 + a] = view.hi[2 - a] - view.lo[2 - a];
+    map.stride[1 + a] = view.spatial[2 - a];
+    map.box[1 + a] = map.step[1 + a] = 1;
+  }
+  map.extent[4] = images;
+  map.stride[4] = view.n_stride;
+  map.box[4] = map.step[4] = map.step[0] = 1;
+  for (std::size_t a = 0; a < 3; ++a) map.box[a] = box[a];
+  for (std::size_t a = 0; a < 2; ++a) map.step[a + 1] = box[a + 1] > 1 ? step[a] : 1;
+  return map;
+}
+
+}  // namespace convgrad::cuda
