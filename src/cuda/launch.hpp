@@ -32,26 +32,31 @@ void with_device_scalar(DType dtype, Function&& f) {
   }
 }
 
-// Adds the whole tree: afterwards the first dw_count of partials are float64 sums. Even one slice
-// takes a level, as that makes a float64 of a pair.
-template <class Runtime>
-void launch_tree(Runtime& runtime, DType dtype, void* partials, std::int64_t dw_count,
-                 std::int64_t slices) {
+// Adds the partial gradients of a form (reduce.hpp) in so many slots to dw, [tap][c][k], rounded to
+// the dtype. With few slots, or so many vectors that threads of their own fill a device, each takes
+// all slots of its own.
+template <class Form, class Runtime>
+void launch_tree(Runtime& runtime, const typename Form::Params& form, const void* partials,
+                 std::int64_t slots, void* dw, DType dtype) {
+  constexpr std::int64_t kFewSlots = 4, kManyVectors = 1 << 17;
+  const std::int64_t elements = Form::elements(form);
   const auto run = [&]<class Body>() {
-    const std::int64_t pieces = ceil_div<std::int64_t>(dw_count, Body::kThreads);
-    std::int64_t step = 1;
-    do {
-      const std::int64_t left = ceil_div(slices, step);
-      runtime.template launch<Body>({partials, dw_count, slices, step, pieces},
-                                    ceil_div<std::int64_t>(left, Body::kFan) * pieces);
-      step *= Body::kFan;
-    } while (step < slices);
+    if (slots > Body::kMostSlots) {  // never by device_slice_grid()
+      throw Error(ErrorKind::runtime, slots, " slices, expected at most ", Body::kMostSlots);
+    }
+    std::int64_t of_way = 1;
+    while (of_way * Body::kWays < slots) of_way *= 2;
+    runtime.template launch<Body>({form, partials, slots, of_way, dw, dtype},
+                                  ceil_div<std::int64_t>(elements, Body::kLanes * Body::kVector));
   };
-  const auto run_for = [&]<typename Acc>(Acc) {  // for few slices half as long
-    slices > 4 ? run.template operator()<ReduceSlices<Acc, 16>>()
-               : run.template operator()<ReduceSlices<Acc, 4>>();
-  };
-  dtype == DType::f64 ? run_for(double{}) : run_for(float{});
+  using OneWay = ReduceSlices<Form, 1>;
+  using Ways = ReduceSlices<Form, 8>;
+  if constexpr (!Form::kWholeVectors) {
+    using Singles = ReduceSlices<Form, 8, 1>;
+    if (elements % Ways::kVector != 0) return run.template operator()<Singles>();
+  }
+  const bool many = elements / Ways::kVector >= kManyVectors && slots <= OneWay::kMostSlots;
+  slots <= kFewSlots || many ? run.template operator()<OneWay>() : run.template operator()<Ways>();
 }
 
 // Views x or dy of a block as a kernel wants it: as it is, or copied to `packed`, which moves on to
