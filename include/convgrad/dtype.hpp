@@ -19,8 +19,6 @@
 
 namespace convgrad {
 
-enum class DType : std::uint8_t { f16, bf16, f32, f64, e4m3fn, e5m2, e4m3fnuz, e5m2fnuz };
-
 // Holds all, the four first.
 inline constexpr DType kStoredDTypes[] = {DType::f16,      DType::bf16,    DType::f32,
                                           DType::f64,      DType::e4m3fn,  DType::e5m2,

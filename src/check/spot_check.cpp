@@ -45,6 +45,13 @@ class SpotCheckedSum final : public BlockSum {
     sample_.add(block, index);
   }
 
+  // What is written is checked: these elements then, not sums.
+  bool round_to_result(void* result) override {
+    if (!sum_->round_to_result(result)) return false;
+    rounded_ = result;
+    return true;
+  }
+
   double* finish(std::size_t node) override {
     if (sums_.empty()) check();
     return sums_[node];
@@ -56,10 +63,21 @@ class SpotCheckedSum final : public BlockSum {
     std::vector<double> results(indices_.size());
     for (std::size_t node = 0; node < plan_.schedule.nodes.size(); ++node) {
       sums_.push_back(sum_->finish(node));
+      if (rounded_ != nullptr) return written();
       for (std::size_t i = 0; i < results.size(); ++i) results[i] += sums_[node][indices_[i]];
     }
     for (double& result : results) result = rounded(problem_.out_dtype, result);
     return results;
+  }
+
+  std::vector<double> written() const {
+    std::vector<double> written;
+    with_scalar(problem_.out_dtype, [&]<typename Scalar>(Scalar) {
+      for (const std::int64_t index : indices_) {
+        written.push_back(to_double(static_cast<const Scalar*>(rounded_)[index]));
+      }
+    });
+    return written;
   }
 
   std::vector<unsigned char> failed(const std::vector<double>& got, const Expected& expected) {
@@ -112,7 +130,8 @@ class SpotCheckedSum final : public BlockSum {
   const WgradProblem problem_;
   const std::vector<std::int64_t> indices_;
   SampledSum sample_;
-  std::vector<double*> sums_;  // of the nodes, each finished once, when all are checked
+  const void* rounded_ = nullptr;  // of round_to_result()
+  std::vector<double*> sums_;      // of the nodes, each finished once, when all are checked
 };
 
 }  // namespace

@@ -98,6 +98,10 @@ Feasible<bool> add(DeviceSum& sum, const Block& block, std::int64_t index) {
   });
 }
 
+Feasible<bool> round_to_result(DeviceSum& sum, void* result) {
+  return caught([&] { return sum.round_to_result(result); });
+}
+
 Feasible<double*> finish(DeviceSum& sum, std::size_t node) {
   return caught([&] { return sum.finish(node); });
 }
@@ -132,6 +136,7 @@ const convgrad::cuda::Module* convgrad_cuda_module() {
                              .free_bytes = free_bytes,
                              .make_sum = make_sum,
                              .add = add,
+                             .round_to_result = round_to_result,
                              .finish = finish,
                              .time_replay = time_replay,
                              .pinned = pinned,

@@ -77,6 +77,9 @@ class LoadedSum final : public DeviceSum {
   void add(const Block& block, std::int64_t index, const Progress& = {}) override {
     module().add(*sum_, block, index).or_throw();
   }
+  bool round_to_result(void* result) override {
+    return module().round_to_result(*sum_, result).or_throw();
+  }
   double* finish(std::size_t node) override { return module().finish(*sum_, node).or_throw(); }
   double time_replay() override { return module().time_replay(*sum_).or_throw(); }
 

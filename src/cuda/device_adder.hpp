@@ -1,4 +1,4 @@
-// device_adder.hpp - carries a plan out on a device: blocks up, kernels, the tree, the sums down.
+// device_adder.hpp - carries a plan out on a device: blocks up, kernels, the tree, dw down.
 //
 // While a block is copied to one buffer of the device's block memory, kernels work on the other.
 // add() returns when its block has been copied. Runtime, besides launch() (launch.hpp):
@@ -32,12 +32,12 @@ class DeviceAdder final : public DeviceSum {
     const auto current = runtime_.current();
     const DeviceMemory& need = cuda_.memory;
     partials_ = runtime_.allocate(std::max<std::int64_t>(need.partials, 8));
+    dw_ = runtime_.allocate(need.sums);
     for (std::int64_t buffer = 0; buffer < need.buffers; ++buffer) {
       x_[buffer] = runtime_.allocate(need.x_block);
       dy_[buffer] = runtime_.allocate(need.dy_block);
     }
     if (need.packed > 0) packed_ = runtime_.allocate(need.packed);
-    sums_ = Buffer(need.result, "the sums from the device");
   }
 
   void add(const Block& block, std::int64_t index, const Progress& = {}) override {
@@ -57,8 +57,24 @@ class DeviceAdder final : public DeviceSum {
     runtime_.end_compute(buffer);
   }
 
+  bool round_to_result(void* result) override {
+    const Schedule& schedule = plan_.schedule;
+    const bool whole = schedule.chunks.count > 0 && schedule.nodes.size() == 1;
+    if (!whole || plan_.problem.dw_count() == 0) return false;
+    result_ = result;
+    return true;
+  }
+
   double* finish(std::size_t node = 0) override {
-    const std::int64_t count = plan_.problem.dw_count();
+    const WgradProblem& pb = plan_.problem;
+    const std::int64_t count = pb.dw_count();
+    if (result_ != nullptr) {
+      const auto current = runtime_.current();
+      add_slices(plan_.schedule.nodes[0], pb.out_dtype);
+      runtime_.download(result_, dw_, count * dtype_bytes(pb.out_dtype));
+      return nullptr;
+    }
+    if (sums_.size_bytes() == 0) sums_ = Buffer(cuda_.memory.result, "the sums from the device");
     double* const sums = sums_.as<double>() + static_cast<std::int64_t>(node) * count;
     if (plan_.schedule.chunks.count == 0) {
       std::fill_n(sums, count, 0.0);
@@ -67,10 +83,8 @@ class DeviceAdder final : public DeviceSum {
     const auto current = runtime_.current();
     // A node's slices alone have the tree that they are in the whole, so partial gradients of
     // several machines add up to the same bits.
-    const Range slices = plan_.schedule.nodes[node];
-    std::byte* const partials = static_cast<std::byte*>(partials_) + slices.begin * count * 8;
-    launch_tree(runtime_, plan_.problem.dtype, partials, count, slices.size());
-    runtime_.download(sums, partials, count * 8);
+    add_slices(plan_.schedule.nodes[node], DType::f64);
+    runtime_.download(sums, dw_, count * 8);
     return sums;
   }
 
@@ -120,7 +134,13 @@ class DeviceAdder final : public DeviceSum {
       return compute_cudnn(runtime_, kernel, pb, work, last_images_, packed_);
     }
     launch_block(runtime_, kernel, pb, work, last_slices_, last_images_, packed_);
-    launch_tree(runtime_, pb.dtype, partials_, pb.dw_count(), plan_.schedule.slices.count());
+    add_slices({0, plan_.schedule.slices.count()}, pb.out_dtype);
+  }
+
+  // Adds the partial gradients of these slices to dw_, rounded to the dtype.
+  void add_slices(Range slices, DType dtype) {
+    launch_sum(runtime_, cuda_.kernel->name, plan_.problem, plan_.schedule.slices, slices,
+               partials_, dw_, dtype);
   }
 
   // Copies a part of a tensor to the device, where it is dense, in C order. It goes in pieces that
@@ -190,6 +210,8 @@ class DeviceAdder final : public DeviceSum {
   const CudaPlan& cuda_;  // of plan_
   Runtime runtime_;
   void* partials_ = nullptr;
+  void* dw_ = nullptr;      // the sums of a node, or dw rounded
+  void* result_ = nullptr;  // of round_to_result()
   void* x_[2] = {};
   void* dy_[2] = {};
   void* packed_ = nullptr;

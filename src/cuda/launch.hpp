@@ -33,26 +33,31 @@ void with_device_scalar(DType dtype, Function&& f) {
   }
 }
 
-// Adds the whole tree: afterwards the first dw_count of partials are float64 sums. Even one slice
-// takes a level, as that makes a float64 of a pair.
-template <class Runtime>
-void launch_tree(Runtime& runtime, DType dtype, void* partials, std::int64_t dw_count,
-                 std::int64_t slices) {
+// Adds the partial gradients of a form (reduce.hpp) in so many slots to dw, [tap][c][k], rounded to
+// the dtype. With few slots, or so many vectors that threads of their own fill a device, each takes
+// all slots of its own.
+template <class Form, class Runtime>
+void launch_tree(Runtime& runtime, const typename Form::Params& form, const void* partials,
+                 std::int64_t slots, void* dw, DType dtype) {
+  constexpr std::int64_t kFewSlots = 4, kManyVectors = 1 << 17;
+  const std::int64_t elements = Form::elements(form);
   const auto run = [&]<class Body>() {
-    const std::int64_t pieces = ceil_div<std::int64_t>(dw_count, Body::kThreads);
-    std::int64_t step = 1;
-    do {
-      const std::int64_t left = ceil_div(slices, step);
-      runtime.template launch<Body>({partials, dw_count, slices, step, pieces},
-                                    ceil_div<std::int64_t>(left, Body::kFan) * pieces);
-      step *= Body::kFan;
-    } while (step < slices);
+    if (slots > Body::kMostSlots) {  // never by device_slice_grid()
+      throw Error(ErrorKind::runtime, slots, " slices, expected at most ", Body::kMostSlots);
+    }
+    std::int64_t of_way = 1;
+    while (of_way * Body::kWays < slots) of_way *= 2;
+    runtime.template launch<Body>({form, partials, slots, of_way, dw, dtype},
+                                  ceil_div<std::int64_t>(elements, Body::kLanes * Body::kVector));
   };
-  const auto run_for = [&]<typename Acc>(Acc) {  // for few slices half as long
-    slices > 4 ? run.template operator()<ReduceSlices<Acc, 16>>()
-               : run.template operator()<ReduceSlices<Acc, 4>>();
-  };
-  dtype == DType::f64 ? run_for(double{}) : run_for(float{});
+  using OneWay = ReduceSlices<Form, 1>;
+  using Ways = ReduceSlices<Form, 8>;
+  if constexpr (!Form::kWholeVectors) {
+    using Singles = ReduceSlices<Form, 8, 1>;
+    if (elements % Ways::kVector != 0) return run.template operator()<Singles>();
+  }
+  const bool many = elements / Ways::kVector >= kManyVectors && slots <= OneWay::kMostSlots;
+  slots <= kFewSlots || many ? run.template operator()<OneWay>() : run.template operator()<Ways>();
 }
 
 // Views x or dy of a block as a kernel wants it: as it is, or copied to `packed`, which moves on to
@@ -161,6 +166,21 @@ void launch_gemm(Runtime& runtime, std::string_view kernel, const WgradProblem& 
   }
 }
 
+// Calls f<Body>() for the variant's kernel.
+template <typename Scalar, class F>
+void with_taps_body(TapsKind kind, F&& f) {
+  switch (kind) {
+    case TapsKind::rows64:
+      return f.template operator()<WgmmaTaps<Scalar, 64, 3, 3>>();
+    case TapsKind::rows32:
+      return f.template operator()<WgmmaTaps<Scalar, 32, 3, 3>>();
+    case TapsKind::panels64:
+      return f.template operator()<WgmmaTaps<Scalar, 64, 2, 2>>();
+    default:
+      return f.template operator()<WgmmaTaps<Scalar, 32, 4, 2>>();
+  }
+}
+
 // x with the taps of filter rows as channels, for the columns of dy that the block has.
 template <class Runtime>
 View folded_view(Runtime& runtime, const TapsChoice& choice, const BlockParams& work, Range images,
@@ -232,19 +252,8 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
         taps_map(work.dy, images.size(), pb.K, {kPanelChannels, l.pitch, l.rows}, {1, 1}));
     runtime.template launch<Body>(params, slices * work.tiles);
   };
-  const auto run_for = [&]<typename Scalar>(Scalar) {
-    switch (choice.kind) {
-      case TapsKind::rows64:
-        return run.template operator()<WgmmaTaps<Scalar, 64, 3, 3>>();
-      case TapsKind::rows32:
-        return run.template operator()<WgmmaTaps<Scalar, 32, 3, 3>>();
-      case TapsKind::panels64:
-        return run.template operator()<WgmmaTaps<Scalar, 64, 2, 2>>();
-      default:
-        return run.template operator()<WgmmaTaps<Scalar, 32, 4, 2>>();
-    }
-  };
-  problem.dtype == DType::f16 ? run_for(Float16{}) : run_for(BFloat16{});
+  problem.dtype == DType::f16 ? with_taps_body<Float16>(choice.kind, run)
+                              : with_taps_body<BFloat16>(choice.kind, run);
 }
 
 // Computes the gradient of a block by cuDNN, in the dtype. Blocks are whole images, as cuDNN pads
@@ -287,6 +296,32 @@ void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem&
   } else {
     launch_gemm(runtime, kernel, problem, work, slices, images, packed);
   }
+}
+
+// Adds the partial gradients of some of the slices to dw, [tap][c][k], rounded to the dtype.
+template <class Runtime>
+void launch_sum(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
+                const SliceGrid& all, Range slices, const void* partials, void* dw, DType dtype) {
+  const auto* bytes = static_cast<const std::byte*>(partials);
+  if (kernel != "cuda_wgmma") {
+    const std::int64_t count = problem.dw_count();
+    const auto run = [&]<typename Acc>(Acc) {
+      launch_tree<DenseSums<Acc>>(runtime, {count}, bytes + slices.begin * count * 8,
+                                  slices.size(), dw, dtype);
+    };
+    return problem.dtype == DType::f64 ? run(double{}) : run(float{});
+  }
+  const TapsChoice choice = taps_choice(problem);
+  const TapsLayout layout = with_slices(choice, all);
+  with_taps_body<Float16>(choice.kind, [&]<class Body>() {
+    const auto run = [&]<typename Number>(Number) {
+      const std::int64_t first = slices.begin * layout.slice_sums * int{sizeof(Number)};
+      launch_tree<TapsSums<Body, Number>>(
+          runtime, {layout, shape_of(choice.problem)},
+          bytes + first + (layout.has_totals ? layout.total_bytes : 0), slices.size(), dw, dtype);
+    };
+    layout.has_totals ? run(double{}) : run(float{});
+  });
 }
 
 }  // namespace convgrad::cuda

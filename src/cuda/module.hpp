@@ -18,7 +18,7 @@
 namespace convgrad::cuda {
 
 // It rises with each change of the types below; changes of Plan show in its size.
-inline constexpr int kModuleVersion = 4;
+inline constexpr int kModuleVersion = 5;
 
 struct Module {
   int version = kModuleVersion;
@@ -28,6 +28,7 @@ struct Module {
   // make_device_sum(), and what a DeviceSum does.
   Feasible<std::unique_ptr<DeviceSum>> (*make_sum)(const Plan&) = nullptr;
   Feasible<bool> (*add)(DeviceSum&, const Block&, std::int64_t) = nullptr;
+  Feasible<bool> (*round_to_result)(DeviceSum&, void*) = nullptr;
   Feasible<double*> (*finish)(DeviceSum&, std::size_t) = nullptr;
   Feasible<double> (*time_replay)(DeviceSum&) = nullptr;
   Feasible<Buffer> (*pinned)(std::int64_t, const char*, int) = nullptr;  // pinned_buffer()

@@ -24,9 +24,9 @@ class BlockSum {
   // Takes the plan's blocks, each once, in order. When it returns, the block's memory is free
   // again.
   virtual void add(const Block& block, std::int64_t index, const Progress& progress = {}) = 0;
-  // Is called before the first block and asks for the whole gradient, rounded, in `result` after
-  // the last one (dw_count() elements of out_dtype in the order of the sums, owned by the caller).
-  // Returns false if only finish() gives it.
+  // Is called before the first block and asks for the whole gradient, rounded, in `result` when
+  // finish() has returned (dw_count() elements of out_dtype in the order of the sums, owned by the
+  // caller). What finish() returns is then of no use. Returns false if it gives the sums alone.
   virtual bool round_to_result(void*) { return false; }
   // Is called after the last block, once for each of the plan's nodes (schedule.nodes), and returns
   // its sums. They are valid as long as this object; the caller may add to them. They are dw in

@@ -59,14 +59,13 @@ class CpuSum final : public BlockSum {
     if (plan_.schedule.chunks.count == 0 || plan_.schedule.nodes.size() != 1) return false;
     const Tile& tile = tiles_[0];
     const bool cached = tile.tap.size() * tile.c.size() * tile.k.size() * 8 <= kCachedBytes;
-    const bool is_in_order = plan_.problem.filter_format == FilterFormat::hwio;
-    if (!is_in_order || !(cached || may_store_result())) return false;
+    if (!cached && !may_store_result()) return false;
     result_ = static_cast<std::byte*>(result);
     return true;
   }
 
   double* finish(std::size_t node) override {
-    return tree_.partial(plan_.schedule.nodes[node].begin);
+    return result_ != nullptr ? nullptr : tree_.partial(plan_.schedule.nodes[node].begin);
   }
 
  private:

@@ -8,8 +8,11 @@
 #include "files/array.hpp"
 
 namespace convgrad {
-void gather_gradient(const WgradProblem& problem, const double* dw, std::int64_t begin,
-                     std::int64_t count, double* destination) {
+namespace {
+
+template <typename Element>
+void gather(const WgradProblem& problem, const Element* dw, std::int64_t begin, std::int64_t count,
+            Element* destination) {
   if (problem.filter_format == FilterFormat::hwio) {
     std::copy_n(dw + begin, count, destination);
     return;
@@ -24,23 +27,58 @@ void gather_gradient(const WgradProblem& problem, const double* dw, std::int64_t
   }
 }
 
-void write_gradient(const std::string& path, const WgradProblem& problem, const double* dw,
-                    const double* addend, const OutputOptions& options) {
+// Writes what fill(begin, count, bytes) puts there, some elements at a time.
+template <typename Fill>
+void write_elements(const std::string& path, const WgradProblem& problem,
+                    const OutputOptions& options, const Fill& fill) {
   ArrayFile file(path, problem.out_dtype, dw_shape(problem), options);
   const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
   // An element takes 8 bytes before it is rounded and at most 8 after it.
   const std::int64_t step = std::min<std::int64_t>(count, kOutputStagingBytes / 16);
-  const Buffer values(step * 8, "the output buffer"), bytes(step * item, "the output buffer");
+  const Buffer bytes(step * item, "the output buffer");
   for (std::int64_t begin = 0; begin < count; begin += step) {
     const std::int64_t n = std::min(step, count - begin);
+    fill(begin, n, bytes.data());
+    file.write(bytes.data(), static_cast<std::size_t>(n * item));
+  }
+  file.commit();
+}
+
+}  // namespace
+
+void gather_gradient(const WgradProblem& problem, const double* dw, std::int64_t begin,
+                     std::int64_t count, double* destination) {
+  gather(problem, dw, begin, count, destination);
+}
+
+void gather_rounded(const WgradProblem& problem, const void* dw, std::int64_t begin,
+                    std::int64_t count, void* destination) {
+  with_scalar(problem.out_dtype, [&]<typename Scalar>(Scalar) {
+    gather(problem, static_cast<const Scalar*>(dw), begin, count,
+           static_cast<Scalar*>(destination));
+  });
+}
+
+void write_gradient(const std::string& path, const WgradProblem& problem, const double* dw,
+                    const double* addend, const OutputOptions& options) {
+  const Buffer values(std::min<std::int64_t>(problem.dw_count(), kOutputStagingBytes / 16) * 8,
+                      "the output buffer");
+  const auto fill = [&](std::int64_t begin, std::int64_t n, std::byte* bytes) {
     gather_gradient(problem, dw, begin, n, values.as<double>());
     for (std::int64_t i = 0; addend != nullptr && i < n; ++i) {
       values.as<double>()[i] += addend[begin + i];
     }
-    round_to(problem.out_dtype, values.as<double>(), n, bytes.data());
-    file.write(bytes.data(), static_cast<std::size_t>(n * item));
-  }
-  file.commit();
+    round_to(problem.out_dtype, values.as<double>(), n, bytes);
+  };
+  write_elements(path, problem, options, fill);
+}
+
+void write_rounded_gradient(const std::string& path, const WgradProblem& problem, const void* dw,
+                            const OutputOptions& options) {
+  const auto fill = [&](std::int64_t begin, std::int64_t n, std::byte* bytes) {
+    gather_rounded(problem, dw, begin, n, bytes);
+  };
+  write_elements(path, problem, options, fill);
 }
 
 std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int64_t index) {

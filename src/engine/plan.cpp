@@ -67,8 +67,8 @@ Error too_little_device_memory(const Plan& plan, const CudaPlan& cuda, bool limi
   return Error(ErrorKind::runtime,
                limited ? "--memory-limit is " : cat("device ", cuda.device.number, " has "),
                bytes(need.limit), ", but ", describe(plan.problem), " needs ", bytes(need.total()),
-               " there (", bytes(need.partials), " of partial sums, ",
-               bytes(need.total() - need.partials), " of tensor blocks)",
+               " there (", bytes(need.partials + need.sums), " of sums, ",
+               bytes(need.total() - need.partials - need.sums), " of tensor blocks)",
                Hint(limited ? "raise the limit, or use --backend cpu" : "use --backend cpu"));
 }
 
@@ -193,6 +193,7 @@ std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64
       need.partials = checked_mul(schedule.slices.count(), dw_bytes, kWhat);
     }
   }
+  if (schedule.chunks.count > 0) need.sums = dw_bytes;
   set_part(schedule, options.batch);
   need.result = plan.memory.result = checked_mul(std::ssize(schedule.nodes), dw_bytes, kWhat);
   need.limit = usable_bytes(cuda.device);

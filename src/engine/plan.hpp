@@ -61,9 +61,10 @@ struct DeviceMemory {
   std::int64_t x_block = 0, dy_block = 0;  // the largest block
   std::int64_t buffers = 1;                // blocks there at a time: 1 or 2
   std::int64_t packed = 0;                 // a block, rearranged
+  std::int64_t sums = 0;                   // of a node: |dw| * 8
   std::int64_t result = 0;                 // in the processor's memory: nodes * |dw| * 8
   std::int64_t limit = 0;
-  std::int64_t total() const { return partials + buffers * (x_block + dy_block) + packed; }
+  std::int64_t total() const { return partials + buffers * (x_block + dy_block) + packed + sums; }
 };
 
 // The schedule says how the sum is cut and in which order it is added up. The problem and the

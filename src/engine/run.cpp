@@ -202,15 +202,21 @@ void filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
   TaskPool pool(plan.threads);
   MemorySource source(x, dy);
   const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
-  const bool rounds = sum->round_to_result(result);
-  sum_blocks(plan, source, *sum);
-  if (rounds) return;
-  const double* dw = sum->finish();
   const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
+  // Before they are ordered, sums are rounded on a device alone: it need not send all their bits.
+  const bool in_order = problem.filter_format == FilterFormat::hwio;
+  Buffer unordered;
+  if (!in_order && plan.cuda()) unordered = Buffer(count * item, "the rounded gradient");
+  const bool rounds =
+      (in_order || plan.cuda()) && sum->round_to_result(in_order ? result : unordered.data());
+  sum_blocks(plan, source, *sum);
+  const double* dw = sum->finish();
+  if (rounds && in_order) return;
   const auto round_piece = [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRoundedPiece, n = std::min(kRoundedPiece, count - begin);
     std::byte* destination = static_cast<std::byte*>(result) + begin * item;
-    if (problem.filter_format == FilterFormat::hwio) {  // the order of the sums
+    if (rounds) return gather_rounded(problem, unordered.data(), begin, n, destination);
+    if (in_order) {
       round_to(problem.out_dtype, dw + begin, n, destination);
       return;
     }

@@ -13,19 +13,29 @@ using namespace convgrad::testing;
 
 namespace {
 
-// Gives sums that were computed elsewhere, once: a device's tree works in place.
+// Gives sums that were computed elsewhere, once, as float64 or rounded.
 class GivenSums final : public BlockSum {
  public:
-  explicit GivenSums(std::vector<double> sums) : sums_(std::move(sums)) {}
+  GivenSums(std::vector<double> sums, DType dtype) : sums_(std::move(sums)), dtype_(dtype) {}
   void add(const Block&, std::int64_t, const Progress&) override {}
+  bool round_to_result(void* result) override {
+    result_ = result;
+    return true;
+  }
   double* finish(std::size_t) override {
     CHECK(!is_finished_);
     is_finished_ = true;
+    if (result_ != nullptr) {
+      round_to(dtype_, sums_.data(), std::ssize(sums_), result_);
+      return nullptr;
+    }
     return sums_.data();
   }
 
  private:
   std::vector<double> sums_;
+  const DType dtype_;
+  void* result_ = nullptr;
   bool is_finished_ = false;
 };
 
@@ -37,21 +47,31 @@ Plan plan_on_device(const WgradProblem& problem, const char* kernel) {
   return make_plan(problem, this_machine(), options);
 }
 
-// Returns what the check says of sums over whole tensors, or "".
+// Returns what the check says of sums over whole tensors, or ""; as it says if they are rounded.
 std::string said_of(const Plan& plan, const std::vector<double>& sums, const void* x,
                     const void* dy, std::int64_t elements = kSpotCheckOnDevice) {
   TaskPool pool(2);
-  MemorySource source(x, dy);
-  const auto sum = spot_checked(std::make_unique<GivenSums>(sums), plan, pool, elements);
-  sum_blocks(plan, source, *sum);
-  try {
-    const double* const finished = sum->finish();
-    CHECK(std::memcmp(finished, sums.data(), sums.size() * sizeof(double)) == 0);
-    return "";
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::runtime);
-    return error.what();
+  const DType dtype = plan.problem.out_dtype;
+  std::vector<std::byte> want(sums.size() * static_cast<std::size_t>(dtype_bytes(dtype)));
+  round_to(dtype, sums.data(), std::ssize(sums), want.data());
+  std::string said[2];
+  for (const bool rounds : {false, true}) {
+    std::vector<std::byte> rounded(want.size());
+    MemorySource source(x, dy);
+    const auto sum = spot_checked(std::make_unique<GivenSums>(sums, dtype), plan, pool, elements);
+    if (rounds) CHECK(sum->round_to_result(rounded.data()));
+    sum_blocks(plan, source, *sum);
+    try {
+      const double* const finished = sum->finish();
+      CHECK((rounds ? rounded == want
+                    : std::memcmp(finished, sums.data(), sums.size() * sizeof(double)) == 0));
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::runtime);
+      said[rounds ? 1 : 0] = error.what();
+    }
   }
+  CHECK(said[0] == said[1]);
+  return said[0];
 }
 
 }  // namespace

@@ -305,30 +305,6 @@ TEST_CASE("a walk has the chunks of a slice in turn, as the schedule cuts them")
   }
 }
 
-TEST_CASE("the tree on a device is the processor's") {
-  for (const std::int64_t slots : {1, 2, 3, 7, 16, 17, 31, 255, 256, 257, 300, 4096}) {
-    const std::int64_t count = 5;
-    std::vector<double> values(static_cast<std::size_t>(slots * count));
-    std::vector<cuda::Sum<double>> sums(values.size());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = std::sin(static_cast<double>(i)) * std::exp(static_cast<double>(i % 40));
-      sums[i].total = values[i];
-    }
-    for (std::int64_t step = 1; step < slots; step *= 2) {
-      for (std::int64_t slot = 0; slot + step < slots; slot += 2 * step) {
-        for (std::int64_t i = 0; i < count; ++i) {
-          values[static_cast<std::size_t>(slot * count + i)] +=
-              values[static_cast<std::size_t>((slot + step) * count + i)];
-        }
-      }
-    }
-    EmulatedDevice device;
-    cuda::launch_tree(device, DType::f64, sums.data(), count, slots);
-    CAPTURE(slots);
-    CHECK(std::memcmp(sums.data(), values.data(), count * 8) == 0);
-  }
-}
-
 TEST_CASE("slices for a device have chunks each, and fill it") {
   std::vector<ProblemSpec> problems = all_problems();
   problems.push_back({"3x3", "conv2d", 16, 256, 256, 1, {{14, 3}, {14, 3}}});

@@ -137,16 +137,28 @@ void write_part(const std::string& path, const Plan& plan, BlockSum& sum,
   write_partial(path, partial_header(plan, version_text()), plan.schedule.nodes, sums, options);
 }
 
+// Returns where the sums will be rounded, or nothing. Of a device's gradient fewer bytes are copied
+// then; the processor has its sums at hand.
+Buffer rounded_by(BlockSum& sums, const Plan& plan) {
+  if (!plan.cuda()) return {};
+  Buffer rounded(plan.problem.dw_count() * dtype_bytes(plan.problem.out_dtype), "the gradient");
+  return sums.round_to_result(rounded.data()) ? std::move(rounded) : Buffer();
+}
+
 // Returns the seconds that writing takes; those of the last sums are added to the timing.
-double write_sums(BlockSum& sums, const Job& job, const std::vector<double>& addend,
-                  const Options& options, Timing& timing) {
+double write_sums(BlockSum& sums, const Buffer& rounded, const Job& job,
+                  const std::vector<double>& addend, const Options& options, Timing& timing) {
   const double* dw = nullptr;
   const double finish_s = seconds_of([&] { dw = sums.finish(); });
   timing.kernel_s += finish_s;
   timing.total_s += finish_s;
   return seconds_of([&] {
-    write_gradient(options.problem.output, job.problem, dw,
-                   addend.empty() ? nullptr : addend.data(), gradient_options(options));
+    const std::string& output = options.problem.output;
+    if (rounded.data() != nullptr) {
+      return write_rounded_gradient(output, job.problem, rounded.data(), gradient_options(options));
+    }
+    write_gradient(output, job.problem, dw, addend.empty() ? nullptr : addend.data(),
+                   gradient_options(options));
   });
 }
 
@@ -229,9 +241,10 @@ ReportPointer compute(const Options& options) {
   }
   TaskPool pool(plan.threads);
   const std::unique_ptr<BlockSum> sums = checked_sum(plan, pool, options.execution);
+  const Buffer rounded = is_part || !addend.empty() ? Buffer() : rounded_by(*sums, plan);
   JobTiming timing = {run_job(job, plan, sums.get(), nullptr), 0, part_problem(plan)};
   timing.write_s = is_part ? seconds_of([&] { write_part(output, plan, *sums, output_options); })
-                           : write_sums(*sums, job, addend, options, timing.timing);
+                           : write_sums(*sums, rounded, job, addend, options, timing.timing);
   if (options.execution.verbose) print_timing(plan, timing);
   auto report = std::make_unique<ComputeReport>(job, plan);
   report->timing = timing;

@@ -332,7 +332,8 @@ std::string plan_text(const Job& job, const Plan& plan, const std::string& algor
     const DeviceMemory& need = plan.cuda()->memory;
     text << "device     " << bytes(need.total()) << ": partial sums " << bytes(need.partials)
          << ", blocks " << bytes(need.buffers * (need.x_block + need.dy_block)) << ", rearranged "
-         << bytes(need.packed) << "; limit " << bytes(need.limit) << "\n";
+         << bytes(need.packed) << ", sums " << bytes(need.sums) << "; limit " << bytes(need.limit)
+         << "\n";
   }
   if (!job.backend_reason.empty()) {
     text << "backend    " << backend_name(plan) << ": " << job.backend_reason << "\n";

@@ -1,56 +1,177 @@
-// reduce.hpp - adds the partial gradients of all slices in a fixed binary tree.
+// reduce.hpp - adds the partial gradients of all slices in a fixed binary tree, in one launch.
 //
-// It adds in float64, once per slice and element: the time is that of reading the partials. Nothing
-// is added atomically, as the order of atomic additions, and the bits with it, would vary from run
-// to run.
+// It adds in float64, once per slice and element: the time is that of reading the partials, so many
+// of them are on their way at a time. Nothing is added atomically, as the order of atomic
+// additions, and the bits with it, would vary from run to run.
 #pragma once
 
+#include <type_traits>
+
+#include "cuda/kernels/round.hpp"
 #include "cuda/kernels/sum.hpp"
 
 namespace convgrad::cuda {
 
-// A launch takes slots first, first + step, ... (at most kFan of them) of each element, which
-// become one float64 in slot first. The first launch reads sums, the others float64. The tree is
-// that of src/engine/partial_tree.hpp: neighbours are added, then neighbours of those, the odd one
-// is kept. It does not depend on kFan, a power of two, whose levels take one reading of the slots.
-// It works in place, since each thread reads and writes only its own element.
-template <typename Acc, int kSlots>
-struct ReduceSlices {
-  static constexpr int kThreads = 256, kFan = kSlots;
-
+// A form says what partial gradients are made of; another kernel may have its own:
+//   using Value;               // elements have this type, 16 bytes have one or several
+//   struct Params;             // plain numbers
+//   kWholeVectors;             // elements() is a multiple of 16 / sizeof(Value), and memory
+//   aligned Value nothing();           // its value() is -0, which changes no number that it is
+//   added to double value(Value) int64 elements(Params)     // of a slice, one behind the other,
+//   those that pad it among them int64 place(Params, i)     // of element i in dw, [tap][c][k], or
+//   -1 where it pads
+//
+// This one is dw itself: pairs of floats, or doubles.
+template <typename Acc>
+struct DenseSums {
+  using Value = Sum<Acc>;
   struct Params {
-    void* partials;  // [slot][element], 8 bytes each
-    std::int64_t elements, slots, step;
-    std::int64_t pieces;  // of kThreads elements
+    std::int64_t dw_count;
+  };
+  static constexpr bool kWholeVectors = false;
+
+  CONVGRAD_HD static Value nothing() {
+    if constexpr (sizeof(Acc) == 4) return {-0.0f, -0.0f};
+    if constexpr (sizeof(Acc) == 8) return {-0.0};
+  }
+  CONVGRAD_HD static double value(const Value& sum) { return sum.value(); }
+  CONVGRAD_HD static std::int64_t elements(const Params& p) { return p.dw_count; }
+  CONVGRAD_HD static std::int64_t place(const Params&, std::int64_t element) { return element; }
+};
+
+// The tree is that of src/engine/partial_tree.hpp: neighbours are added, then neighbours of those,
+// the odd one is kept, which is to add -0 to it. Each warp of a block takes a run of slots of the
+// same vectors of elements, or, with one way, all slots of other vectors than the rest. A run is a
+// power of two long, so it is a node of the tree, and those of the warps meet in shared memory.
+template <class Form, int kWaysOfBlock, int kElements = 16 / int{sizeof(typename Form::Value)}>
+struct ReduceSlices {
+  static constexpr int kThreads = 256, kWays = kWaysOfBlock, kVector = kElements;
+  static constexpr int kLanes = kThreads / kWays;  // vectors of a task
+  // A thread loads so many slots of a run at once, for which it has registers: with one way there
+  // are few slots, and more threads; floats take half of a pair's.
+  static constexpr int kGroup = kWays > 1 ? 8 : 4, kLevels = kWays > 1 ? 7 : 3;
+  static constexpr int kAtOnce = kWays > 1 && sizeof(typename Form::Value) == 4 ? 16 : kGroup;
+  static constexpr int kLeastBlocks = kWays > 1 ? 2 : 4;
+  static constexpr std::int64_t kMostSlots = kWays * kGroup << kLevels;
+  static_assert(kWays == 1 || kLanes == kWarp);
+
+  using Value = typename Form::Value;
+  struct Params {
+    typename Form::Params form;
+    const void* partials;     // Value [slot][element]
+    std::int64_t slots, run;  // run: slots of a way, a power of two; kWays of them have all
+    void* dw;                 // [tap][c][k]
+    DType dtype;              // as
   };
   struct Regs {};
-  struct Shared {};
+  struct Ways {
+    double sums[kWays][kLanes * kVector];
+  };
+  using Shared = std::conditional_t<kWays == 1, Regs, Ways>;
 
-  CONVGRAD_HD static double read(const Params& p, std::int64_t slot, std::int64_t element) {
-    const std::int64_t at = slot * p.elements + element;
-    return p.step == 1 ? static_cast<const Sum<Acc>*>(p.partials)[at].value()
-                       : static_cast<const double*>(p.partials)[at];
+  struct alignas(kVector * sizeof(Value)) Vector {
+    Value value[kVector];
+  };
+  struct Sums {
+    double of[kVector];
+    CONVGRAD_HD void add_to(const Sums& left) {
+      CONVGRAD_UNROLL
+      for (int e = 0; e < kVector; ++e) of[e] = left.of[e] + of[e];
+    }
+  };
+
+  // Adds the values first, ..., first + kCount - 1, half of them after the other, as registers are
+  // fewer than float64 sums of all would take.
+  template <int kFirst, int kCount>
+  CONVGRAD_HD static Sums add(const Vector* values) {
+    Sums sums;
+    if constexpr (kCount == 1) {
+      CONVGRAD_UNROLL
+      for (int e = 0; e < kVector; ++e) sums.of[e] = Form::value(values[kFirst].value[e]);
+    } else {
+      const Sums left = add<kFirst, kCount / 2>(values);
+      sums = add<kFirst + kCount / 2, kCount / 2>(values);
+      sums.add_to(left);
+    }
+    return sums;
+  }
+  // Loads and adds kCount slots, of which some may not be there.
+  template <int kCount>
+  CONVGRAD_HD static Sums add_group(const Params& p, std::int64_t first, const Value* from) {
+    const std::int64_t step = Form::elements(p.form);
+    const int count = static_cast<int>(least<std::int64_t>(p.slots - first, kCount));
+    Vector values[kCount];
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      CONVGRAD_UNROLL
+      for (int e = 0; e < kVector; ++e) values[i].value[e] = Form::nothing();
+      if (i < count) values[i] = *reinterpret_cast<const Vector*>(from + i * step);
+    }
+    one_by_one();  // all are on their way before the first is waited for
+    return add<0, kCount>(values);
+  }
+  // Groups are added as a binary counter counts: a level has the sum of 2^level groups where that
+  // bit of their number is set.
+  CONVGRAD_HD static Sums add_run(const Params& p, std::int64_t first, std::int64_t element) {
+    const std::int64_t step = Form::elements(p.form);
+    const Value* from = static_cast<const Value*>(p.partials) + first * step + element;
+    if (p.run == 1) return add_group<1>(p, first, from);
+    if (p.run == 2) return add_group<2>(p, first, from);
+    if (p.run == 4) return add_group<4>(p, first, from);
+    if (kAtOnce >= 8 && p.run == 8) return add_group<8>(p, first, from);
+    if (kAtOnce >= 16 && p.run == 16) return add_group<16>(p, first, from);
+    Sums level[kLevels], sums;
+    const int groups = static_cast<int>(p.run / kGroup);
+    int group = 0;
+    CONVGRAD_NO_UNROLL
+    do {
+      sums = add_group<kGroup>(p, first + group * kGroup, from + group * kGroup * step);
+      bool carries = true;
+      CONVGRAD_UNROLL
+      for (int i = 0; i < kLevels; ++i) {
+        const bool set = (group >> i & 1) != 0;
+        if (carries && set) sums.add_to(level[i]);
+        if (carries && !set) level[i] = sums;
+        carries = carries && set;
+      }
+    } while (++group < groups);
+    return sums;
+  }
+
+  CONVGRAD_HD static void write(const Params& p, std::int64_t element, double sum) {
+    const std::int64_t at = Form::place(p.form, element);
+    if (at >= 0) write_as(p.dtype, sum, p.dw, at);
   }
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
-    const std::int64_t first = task / p.pieces * kFan * p.step;
-    const std::int64_t element = task % p.pieces * kThreads + block.thread();
-    if (element >= p.elements) return;
-    double sum[kFan];
-    CONVGRAD_UNROLL
-    for (int i = 0; i < kFan; ++i) {
-      const std::int64_t slot = first + i * p.step;
-      sum[i] = slot < p.slots ? read(p, slot, element) : 0;
-    }
-    CONVGRAD_UNROLL
-    for (int apart = 1; apart < kFan; apart *= 2) {
+    const int way = block.thread() / kLanes, lane = block.thread() % kLanes;
+    const std::int64_t first = task * kLanes * kVector, end = Form::elements(p.form);
+    const std::int64_t element = first + lane * kVector;
+    if constexpr (kWays == 1) {
+      if (element >= end) return;
+      const Sums sums = add_run(p, 0, element);
       CONVGRAD_UNROLL
-      for (int i = 0; i < kFan; i += 2 * apart) {
-        if (first + (i + apart) * p.step < p.slots) sum[i] += sum[i + apart];
+      for (int e = 0; e < kVector; ++e) write(p, element + e, sums.of[e]);
+    } else {
+      if (element < end) {
+        const Sums sums = add_run(p, way * p.run, element);
+        CONVGRAD_UNROLL
+        for (int e = 0; e < kVector; ++e) block.shared.sums[way][lane * kVector + e] = sums.of[e];
       }
+      block.sync();
+      const int own = block.thread();  // now a thread has one element of all ways
+      if (own >= kLanes * kVector || first + own >= end) return;
+      double sums[kWays];
+      CONVGRAD_UNROLL
+      for (int i = 0; i < kWays; ++i) sums[i] = block.shared.sums[i][own];
+      CONVGRAD_UNROLL
+      for (int apart = 1; apart < kWays; apart *= 2) {
+        CONVGRAD_UNROLL
+        for (int i = 0; i < kWays; i += 2 * apart) sums[i] += sums[i + apart];
+      }
+      write(p, first + own, sums[0]);
     }
-    static_cast<double*>(p.partials)[first * p.elements + element] = sum[0];
   }
 };
 

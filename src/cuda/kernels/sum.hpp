@@ -29,8 +29,7 @@ struct alignas(8) Sum<float> {
   }
   // Where high is infinite or NaN, low is NaN (inf - inf) and must not be added.
   CONVGRAD_HD double value() const {
-    return is_finite(high) ? static_cast<double>(high) + static_cast<double>(low)
-                           : static_cast<double>(high);
+    return static_cast<double>(high) + static_cast<double>(is_finite(high) ? low : 0.0f);
   }
 };
 

@@ -167,6 +167,7 @@ template <typename Scalar, int kWidth, int kPanels, int kGroups>
 struct WgmmaTaps {
   using Op = Wgmma16<Scalar, kWidth * kPanels>;
   using PanelOp = Wgmma16<Scalar, kWidth>;
+  static constexpr int kGroupCount = kGroups;
   static constexpr int kConsumers = kGroups * kWarpgroup, kThreads = kConsumers + kWarpgroup;
   static constexpr int kRowX = kWidth * 2;  // bytes
   static constexpr int kVectors = Op::kElementsC / 4, kPanelVectors = PanelOp::kElementsC / 4;
@@ -529,8 +530,8 @@ struct WgmmaTaps {
   }
 };
 
-// The form of its partial gradients (reduce.hpp): sums of a slice, or the totals of long ones.
-template <int kWidth, int kPanels, int kGroups, typename Number>
+// The form of a Body's partial gradients (reduce.hpp): sums of a slice, or the totals of long ones.
+template <class Body, typename Number>
 struct TapsSums {
   using Value = Number;
   struct Params {
@@ -538,8 +539,6 @@ struct TapsSums {
     Shape shape;
   };
   static constexpr bool kWholeVectors = true;
-  using Op = Wgmma16<Float16, kWidth * kPanels>;
-  static constexpr int kVectors = Op::kElementsC / 4;
 
   CONVGRAD_HD static Value nothing() { return Value(-0.0f); }
   CONVGRAD_HD static double value(Value sum) { return sum; }
@@ -551,12 +550,12 @@ struct TapsSums {
       rest /= count;
       return digit;
     };
-    const int in_vector = take(4), thread = take(kWarpgroup), vector = take(kVectors),
-              group = take(kGroups);
+    const int in_vector = take(4), thread = take(kWarpgroup), vector = take(Body::kVectors),
+              group = take(Body::kGroupCount);
     int row, column;
-    Op::c_place(thread, vector * 4 + in_vector, row, column);
-    return taps_place(p.layout, p.shape, taps_tile(p.layout, p.shape, rest), kWidth, group, row,
-                      column);
+    Body::Op::c_place(thread, vector * 4 + in_vector, row, column);
+    return taps_place(p.layout, p.shape, taps_tile(p.layout, p.shape, rest), Body::kRowX / 2, group,
+                      row, column);
   }
 };
 
