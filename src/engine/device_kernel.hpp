@@ -61,6 +61,8 @@ struct DeviceKernel {
                                std::int64_t dy_bytes) = nullptr;
   bool one_slice = false;  // it sums in its own order
   bool is_exact = true;    // it rounds no element of x and dy before they are multiplied
+  // Returns the chunks that it sums in one go, by the shape alone. nullptr: chunk_grid(problem).
+  ChunkGrid (*chunks)(const WgradProblem&) = nullptr;
 };
 
 // This is the one table of them, in builds without CUDA too. The order is that of auto.

@@ -177,6 +177,9 @@ std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64
   const DeviceTiles tiles = (*found)->tiles(with_channels(plan.problem));
   CudaPlan cuda{*found, options.device, tiles.count, {}};
   Schedule& schedule = plan.schedule;
+  if (cuda.kernel->chunks != nullptr && schedule.chunks.count > 0) {
+    schedule.chunks = cuda.kernel->chunks(plan.problem);
+  }
   schedule.slices =
       device_slice_grid(plan.problem, schedule.chunks, *cuda.kernel, tiles, options.least_chunks);
   set_part(schedule, options.batch);
