@@ -9,6 +9,8 @@ SMOKE = (
     ("simt", "cuda_simt_gemm", "float32", "conv2d --shape 2,9,11,5 -k 3 --out-channels 7 -p same"),
     ("tree", "cuda_simt_gemm", "float64", "conv2d --shape 40,32,32,3 -k 1 --out-channels 4 -p same"),
     ("streaming", "cuda_streaming", "float32", "depthwise --shape 3,17,19,33 -k 3 -p same"),
+    ("streaming in rings", "cuda_streaming", "bfloat16", "depthwise --shape 3,57,61,72 -k 5 -s 2 -p same"),
+    ("streaming in groups", "cuda_streaming", "float16", "conv2d --shape 3,40,29,64 -k 3 --groups 16 --out-channels 64 -p same"),
     ("mma", "cuda_mma", "float16", "conv2d --shape 2,14,14,64 -k 3 --out-channels 136 -p same"),
     ("mma wide", "cuda_mma", "bfloat16", "conv2d --shape 2,14,14,128 -k 1 --out-channels 128 -p same"),
     ("f64", "cuda_mma_f64", "float64", "conv2d --shape 2,14,14,24 -k 3 --out-channels 40 -p same"),

@@ -6,7 +6,7 @@
 
 namespace convgrad::cuda {
 
-static_assert(kChunkPixels == kMaxChunkPixels);
+static_assert(kChunkPixels == kMaxChunkPixels && kLongChunkPixels == kMaxLongChunkPixels);
 
 namespace {
 
@@ -99,24 +99,6 @@ TileChoice tiles_of(const WgradProblem& problem) {
 
 TileChoice simt_choice(const WgradProblem& problem) {
   return tiles_of<SimtWide<float>, SimtNarrow<float>>(problem);
-}
-
-StreamChoice stream_choice(const WgradProblem& problem) {
-  StreamChoice choice{};
-  const auto R = static_cast<int>(problem.axis[1].taps), S = static_cast<int>(problem.axis[2].taps);
-  const auto C = static_cast<int>(problem.group_c());
-  // There are few variants, as each is compiled for four dtypes; taps beyond the filter's are not
-  // stored. Four channels leave registers for 3 x 3 taps only.
-  choice.c = C > 1 ? 4 : 1;
-  choice.r = choice.s = choice.c == 4 || std::max(R, S) <= 3 ? 3 : std::max(R, S) <= 5 ? 5 : 7;
-  choice.r_tiles = ceil_div(R, choice.r);
-  choice.s_tiles = ceil_div(S, choice.s);
-  choice.c_tiles = ceil_div(C, choice.c);
-  choice.k_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.K, kStreamLanes));
-  choice.tiles.count = problem.axis[0].taps * choice.r_tiles * choice.s_tiles;
-  choice.tiles.count *= std::int64_t{choice.c_tiles} * choice.k_tiles;
-  choice.tiles.resident = choice.c * choice.r * choice.s > 9 ? 1 : 2;
-  return choice;
 }
 
 ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_channels,

@@ -6,7 +6,6 @@
 #include "convgrad/problem.hpp"
 #include "cuda/kernels/gemm.hpp"
 #include "cuda/kernels/geometry.hpp"
-#include "cuda/kernels/streaming.hpp"
 #include "engine/device_kernel.hpp"
 #include "problem/schedule.hpp"
 
@@ -25,13 +24,6 @@ struct TileChoice {
 };
 TileChoice simt_choice(const WgradProblem& problem);
 TileChoice mma_choice(const WgradProblem& problem);
-
-struct StreamChoice {
-  int r, s, c;  // taps and input channels of a tile
-  int r_tiles, s_tiles, c_tiles, k_tiles;
-  DeviceTiles tiles;
-};
-StreamChoice stream_choice(const WgradProblem& problem);
 
 // Says how a kernel wants the channels of x or dy that takes `unit` neighbours of a group together:
 // contiguous, with `pitch` elements for those of each group; where it takes single ones, for all.

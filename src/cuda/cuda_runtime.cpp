@@ -228,4 +228,12 @@ double CudaRuntime::time(const std::function<void()>& start) {
 
 cudaStream_t CudaRuntime::compute_stream() const { return state_->kernels; }
 
+int CudaRuntime::shared_bytes() const {
+  int device = 0, bytes = 0;
+  check(cudaGetDevice(&device), "finding the current device");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "finding the shared memory of a thread block");
+  return bytes;
+}
+
 }  // namespace convgrad::cuda

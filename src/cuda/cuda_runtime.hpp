@@ -66,6 +66,7 @@ class CudaRuntime {
   // recorded, as a library may do what no graph holds, it is started anew each time.
   double time(const std::function<void()>& start);
   cudaStream_t compute_stream() const;
+  int shared_bytes() const;  // of a thread block, at most
 
   template <class Body>
   void launch(const typename Body::Params& params, std::int64_t tasks) {

@@ -1,5 +1,5 @@
 // device_kernels.cpp - the one table of device kernels. It says what they can do; the kernels
-// themselves are in gemm.hpp, streaming.hpp and so on.
+// themselves are in gemm.hpp, depthwise.hpp and so on.
 #include <algorithm>
 #include <array>
 #include <iomanip>
@@ -7,6 +7,7 @@
 
 #include "base/messages.hpp"
 #include "cuda/choices.hpp"
+#include "cuda/depthwise_choice.hpp"
 #include "cuda/taps_choice.hpp"
 #include "engine/block_sum.hpp"
 #include "engine/device_kernel.hpp"
@@ -19,12 +20,6 @@ namespace {
 double tensor_bytes(const WgradProblem& problem) {
   return static_cast<double>(dtype_bytes(problem.dtype)) *
          (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
-}
-
-std::int64_t packed_bytes(const WgradProblem& problem, std::int64_t x_unit, std::int64_t x_bytes,
-                          std::int64_t dy_unit, std::int64_t dy_bytes) {
-  return packed_bytes(cuda::channel_choice(problem, problem.group_c(), x_unit), x_bytes) +
-         packed_bytes(cuda::channel_choice(problem, problem.group_k(), dy_unit), dy_bytes);
 }
 
 bool always(const WgradProblem&) { return true; }
@@ -50,8 +45,11 @@ std::string simt_why_not(const WgradProblem& problem, const Device&) {
 
 std::int64_t gemm_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
                                std::int64_t dy_bytes) {
-  const std::int64_t unit = cuda::gemm_unit(problem);
-  return packed_bytes(problem, unit, x_bytes, unit, dy_bytes);
+  const auto bytes = [&](std::int64_t group_channels, std::int64_t of_block) {
+    const std::int64_t unit = cuda::gemm_unit(problem);
+    return cuda::packed_bytes(cuda::channel_choice(problem, group_channels, unit), of_block);
+  };
+  return bytes(problem.group_c(), x_bytes) + bytes(problem.group_k(), dy_bytes);
 }
 
 // ---- cuda_streaming ----
@@ -67,7 +65,8 @@ std::string streaming_why_not(const WgradProblem& problem, const Device&) {
 
 std::int64_t streaming_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
                                     std::int64_t dy_bytes) {
-  return packed_bytes(problem, cuda::stream_choice(problem).c, x_bytes, 1, dy_bytes);
+  const auto [x, dy] = cuda::depthwise_channels(problem);
+  return cuda::packed_bytes(x, x_bytes) + cuda::packed_bytes(dy, dy_bytes);
 }
 
 // ---- cuda_mma and its like ----
@@ -163,9 +162,11 @@ std::int64_t cudnn_packed_bytes(const WgradProblem& problem, std::int64_t, std::
 std::span<const DeviceKernel> device_kernels() {
   static const auto table = std::to_array<DeviceKernel>({
       {"cuda_wgmma", "by the matrix instructions and bulk copies of capability 9.0, x once for taps",
-       not_depthwise, wgmma_why_not, wgmma_tiles, cuda::taps_packed_bytes, false, true, wgmma_schedule},
+       not_depthwise, wgmma_why_not, wgmma_tiles, cuda::taps_packed_bytes, false, true, nullptr,
+       wgmma_schedule},
       {"cuda_streaming", "depthwise, small groups, few channels: one pass, taps in registers",
-       for_few_channels, streaming_why_not, tiles_of<cuda::stream_choice>, streaming_packed_bytes},
+       for_few_channels, streaming_why_not, tiles_of<cuda::depthwise_choice>,
+       streaming_packed_bytes, false, true, cuda::depthwise_chunks},
       {"cuda_mma", "implicit GEMM on tensor cores for float16 and bfloat16", always, mma_why_not,
        tiles_of<cuda::mma_choice>, gemm_packed_bytes},
       {"cuda_mma_f64", "the same for float64", always, mma_f64_why_not, tiles_of<cuda::mma_choice>,

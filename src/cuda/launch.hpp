@@ -1,6 +1,7 @@
 // launch.hpp - launches kernels for one block's work. Runtime is a device's (cuda_runtime.hpp) or
 // the processor standing in for one (tests/cuda/emulated_device.hpp):
 //   template <class Body> void launch(const typename Body::Params&, std::int64_t tasks);
+//   int shared_bytes();  // that a thread block can have
 //   BulkTensor bulk_tensor(const BulkMap&);  // for bodies that copy in bulk
 #pragma once
 
@@ -8,11 +9,12 @@
 
 #include "convgrad/error.hpp"
 #include "cuda/choices.hpp"
+#include "cuda/depthwise_choice.hpp"
 #include "cuda/kernels/add_gradient.hpp"
+#include "cuda/kernels/depthwise.hpp"
 #include "cuda/kernels/gemm.hpp"
 #include "cuda/kernels/pack.hpp"
 #include "cuda/kernels/reduce.hpp"
-#include "cuda/kernels/streaming.hpp"
 #include "cuda/kernels/wgmma_taps.hpp"
 #include "cuda/taps_choice.hpp"
 
@@ -95,39 +97,46 @@ View packed_view(Runtime& runtime, const WgradProblem& problem, const View& view
   return result;
 }
 
-// The block's tensors as a kernel wants them that takes so many channels together; memory is for
-// copies.
+// The block's tensors as a kernel wants them; memory is for copies.
 template <class Runtime>
 BlockParams packed_work(Runtime& runtime, const WgradProblem& problem, BlockParams work,
-                        Range images, std::int64_t x_unit, std::int64_t dy_unit, void* memory) {
+                        Range images, const ChannelChoice& x, const ChannelChoice& dy,
+                        void* memory) {
   auto* packed = static_cast<std::byte*>(memory);
-  work.x = packed_view(runtime, problem, work.x, images,
-                       channel_choice(problem, problem.group_c(), x_unit), packed);
-  work.dy = packed_view(runtime, problem, work.dy, images,
-                        channel_choice(problem, problem.group_k(), dy_unit), packed);
+  work.x = packed_view(runtime, problem, work.x, images, x, packed);
+  work.dy = packed_view(runtime, problem, work.dy, images, dy, packed);
   return work;
 }
 
 template <class Runtime>
-void launch_streaming(Runtime& runtime, const WgradProblem& problem, const BlockParams& block,
+void launch_depthwise(Runtime& runtime, const WgradProblem& problem, const BlockParams& block,
                       std::int64_t slices, Range images, void* memory) {
-  const StreamChoice choice = stream_choice(problem);
-  const BlockParams work = packed_work(runtime, problem, block, images, choice.c, 1, memory);
+  DepthwiseChoice choice = depthwise_choice(problem);
+  if (choice.layout.ring_bytes > runtime.shared_bytes()) copy_none_ahead(choice.layout);
+  const auto [x, dy] = depthwise_channels(problem);
+  const BlockParams work = packed_work(runtime, problem, block, images, x, dy, memory);
+  const auto run = [&]<class Body>() {
+    runtime.template launch<Body>(
+        {work, choice.k_tiles, choice.c_tiles, choice.r_tiles, choice.s_tiles, choice.layout},
+        slices * work.tiles);
+  };
+  const auto run_taps = [&]<typename Scalar, int kWide>() {
+    if (choice.r == 3) {
+      run.template operator()<Depthwise<Scalar, 3, 3, 1, kWide>>();
+    } else if (choice.r == 5) {
+      run.template operator()<Depthwise<Scalar, 5, 5, 1, kWide>>();
+    } else {
+      run.template operator()<Depthwise<Scalar, 7, 7, 1, kWide>>();
+    }
+  };
   with_device_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
-    const auto run = [&]<class Body>() {
-      runtime.template launch<Body>(
-          {work, choice.k_tiles, choice.c_tiles, choice.r_tiles, choice.s_tiles},
-          slices * work.tiles);
-    };
     if (choice.c > 1) {
-      run.template operator()<Streaming<Scalar, 3, 3, 4>>();
-    } else if (choice.r == 3) {
-      run.template operator()<Streaming<Scalar, 3, 3, 1>>();
-    } else if (choice.r == 5) {
-      run.template operator()<Streaming<Scalar, 5, 5, 1>>();
-    } else {
-      run.template operator()<Streaming<Scalar, 7, 7, 1>>();
+      run.template operator()<Depthwise<Scalar, 3, 3, 4, 1>>();
+    } else if (choice.wide == 1) {
+      run_taps.template operator()<Scalar, 1>();
+    } else if constexpr (sizeof(Scalar) == 2) {
+      run_taps.template operator()<Scalar, 2>();
     }
   });
 }
@@ -136,8 +145,10 @@ template <class Runtime>
 GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
                        Range images, const TileChoice& choice, void* memory) {
   const std::int64_t unit = gemm_unit(problem);
-  return {packed_work(runtime, problem, work, images, unit, unit, memory), choice.row_tiles,
-          choice.column_tiles};
+  return {
+      packed_work(runtime, problem, work, images, channel_choice(problem, problem.group_c(), unit),
+                  channel_choice(problem, problem.group_k(), unit), memory),
+      choice.row_tiles, choice.column_tiles};
 }
 
 template <class Runtime>
@@ -288,7 +299,7 @@ template <class Runtime>
 void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                   const BlockParams& work, std::int64_t slices, Range images, void* packed) {
   if (kernel == "cuda_streaming") {
-    launch_streaming(runtime, problem, work, slices, images, packed);
+    launch_depthwise(runtime, problem, work, slices, images, packed);
   } else if (kernel.starts_with("cudnn")) {
     launch_cudnn(runtime, kernel, problem, work, images, packed);
   } else if (kernel == "cuda_wgmma") {

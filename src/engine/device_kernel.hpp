@@ -69,6 +69,8 @@ struct DeviceKernel {
                                std::int64_t dy_bytes) = nullptr;
   bool one_slice = false;  // it sums in its own order
   bool is_exact = true;    // it rounds no element of x and dy before they are multiplied
+  // Returns the chunks that it sums in one go, by the shape alone. nullptr: chunk_grid(problem).
+  ChunkGrid (*chunks)(const WgradProblem&) = nullptr;
   // Returns the cut, of slices of at least so many chunks; nullptr: chunk_grid() and
   // device_slice_grid().
   DeviceSchedule (*schedule)(const WgradProblem&, std::int64_t least_chunks) = nullptr;

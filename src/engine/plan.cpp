@@ -185,6 +185,9 @@ std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64
     cuda.tiles = own.tiles;
     need.partials = own.partial_bytes;
   } else {
+    if (kernel.chunks != nullptr && schedule.chunks.count > 0) {
+      schedule.chunks = kernel.chunks(plan.problem);
+    }
     const DeviceTiles tiles = kernel.tiles(with_channels(plan.problem));
     cuda.tiles = tiles.count;
     schedule.slices =

@@ -176,6 +176,10 @@ ChunkGrid chunk_grid(const WgradProblem& problem, std::int64_t most_pixels) {
   return most_pixels > kMaxChunkPixels ? even_chunks(problem, most_pixels, &fine) : fine;
 }
 
+ChunkGrid even_chunk_grid(const WgradProblem& problem, std::int64_t most_pixels) {
+  return even_chunks(problem, most_pixels, nullptr);
+}
+
 std::int64_t long_chunk_pixels(const WgradProblem& problem) {
   return std::clamp(ceil_div(term_count(problem), least_slices(problem)), kMaxChunkPixels,
                     kMaxLongChunkPixels);

@@ -43,6 +43,8 @@ ChunkGrid chunk_grid(const WgradProblem& problem);
 // Serves kernels that make longer sums: a chunk is a box of neighbours in chunk_grid(problem), of
 // at most `most_pixels` together.
 ChunkGrid chunk_grid(const WgradProblem& problem, std::int64_t most_pixels);
+// Serves kernels that choose any size: chunks are as even as can be, of at most `most_pixels`.
+ChunkGrid even_chunk_grid(const WgradProblem& problem, std::int64_t most_pixels);
 // Returns the longest chunk that leaves threads enough tasks.
 std::int64_t long_chunk_pixels(const WgradProblem& problem);
 

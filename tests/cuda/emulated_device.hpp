@@ -28,6 +28,10 @@ inline constexpr unsigned char kUnwritten = 0xff;
 // How often a block agreed to go another way (any()): to sum a chunk once more, in all kernels.
 inline std::int64_t agreements = 0;
 
+// What a thread block can have.
+inline constexpr int kSharedBytes = 99 * 1024;
+inline int emulated_shared_bytes = kSharedBytes;
+
 // Where a kernel waits: for other threads, for copies or for products. It is FILE:LINE.
 struct Site {
   const char* file;
@@ -397,6 +401,7 @@ class EmulatedDevice {
       : launched_(launched), copied_(copied) {}
 
   std::string current() const { return {}; }  // of no use
+  int shared_bytes() const { return emulated_shared_bytes; }
   void* allocate(std::int64_t bytes) {
     auto* const memory = memory_.emplace_back(bytes, "an emulated device").as<void>();
     std::memset(memory, kUnwritten, static_cast<std::size_t>(bytes));

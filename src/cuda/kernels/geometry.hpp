@@ -20,8 +20,9 @@ inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 29;
 inline constexpr int kNowhere = -(1 << 30);
 
 // A chunk has at most so many pixels, for which kernels' tables of offsets in shared memory have
-// room. schedule.hpp has the same number, but nvcc cannot read it (choices.cpp compares them).
-inline constexpr int kChunkPixels = 512;
+// room; those of kernels without have up to kLongChunkPixels. schedule.hpp has the same numbers,
+// but nvcc cannot read it (choices.cpp compares them).
+inline constexpr int kChunkPixels = 512, kLongChunkPixels = 4096;
 
 struct Axis {
   int in, out, taps, stride, dilation, pad;
@@ -64,17 +65,17 @@ struct Box {
   CONVGRAD_HD int pixels() const { return size[0] * size[1] * size[2] * size[3]; }
 };
 
-// quotient() is i / divisor for i below kChunkPixels by a product, as devices have no instruction
-// to divide: i * ceil(2^18 / divisor) / 2^18. Rounding up adds less than 2^9 / 2^18 = 1 / 512 to
-// it, and i / divisor is at least 1 / divisor below the next integer. Divisors above 512 give 0
-// throughout.
+// quotient() is i / divisor for i below kLongChunkPixels by a product, as devices have no
+// instruction to divide: i * ceil(2^24 / divisor) / 2^24. Rounding up adds less than 2^12 / 2^24 =
+// 1 / 4096 to it, and i / divisor is at least 1 / divisor below the next integer. Divisors above
+// 4096 give 0 throughout.
 CONVGRAD_HD constexpr std::uint32_t reciprocal(std::int64_t divisor) {
-  return static_cast<std::uint32_t>(((std::int64_t{1} << 18) + divisor - 1) / divisor);
+  return static_cast<std::uint32_t>(((std::int64_t{1} << 24) + divisor - 1) / divisor);
 }
 CONVGRAD_HD constexpr int quotient(int i, std::uint32_t reciprocal) {
-  return static_cast<int>(static_cast<std::uint32_t>(i) * reciprocal >> 18);
+  return static_cast<int>(static_cast<std::uint64_t>(i) * reciprocal >> 24);
 }
-static_assert(kChunkPixels <= 1 << 9);
+static_assert(kLongChunkPixels <= 1 << 12);
 
 // Describes the cut of all output pixels into chunks (split_box), so that boxes follow without
 // 64-bit divisions: along each axis chunks are pieces of `full` pixels, q fastest. They are one

@@ -61,6 +61,23 @@ CONVGRAD_HD float convert<float, Float16>(Float16 value) {
 #endif
 }
 
+// Converts both halves of a word, the first of them below.
+CONVGRAD_HD void convert_pair(std::uint32_t word, BFloat16, float& first, float& second) {
+  first = bits_float(word << 16);
+  second = bits_float(word & 0xffff0000u);
+}
+CONVGRAD_HD void convert_pair(std::uint32_t word, Float16, float& first, float& second) {
+#if defined(__CUDACC__)
+  __half2 pair;
+  __builtin_memcpy(&pair, &word, sizeof(pair));
+  first = __low2float(pair);
+  second = __high2float(pair);
+#else
+  first = to_float(Float16{static_cast<std::uint16_t>(word)});
+  second = to_float(Float16{static_cast<std::uint16_t>(word >> 16)});
+#endif
+}
+
 // Products of Scalar are summed in this type until a chunk ends (sum.hpp).
 template <typename Scalar>
 struct AccumulatorOf {

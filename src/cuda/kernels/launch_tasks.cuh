@@ -27,20 +27,32 @@ __global__ void __launch_bounds__(Body::kThreads, least_blocks<Body>(0))
   Body::run(block, params, first + blockIdx.x);
 }
 
+// Shared memory is as large as Body::Shared, or as large as the Body says of what it uses of that.
+template <class Body>
+auto shared_bytes(const typename Body::Params& params, int)
+    -> decltype(Body::shared_bytes(params)) {
+  return Body::shared_bytes(params);
+}
+template <class Body>
+int shared_bytes(const typename Body::Params&, long) {
+  return static_cast<int>(sizeof(typename Body::Shared));
+}
+
 template <class Body>
 void launch_tasks(const typename Body::Params& params, std::int64_t first, std::int64_t count,
                   cudaStream_t stream) {
-  constexpr int kBytes = static_cast<int>(sizeof(typename Body::Shared));
+  const int bytes = shared_bytes<Body>(params, 0);
   // More than 48 KiB is given on request (CUDA C++ Programming Guide, "Shared Memory" of compute
   // capability 8.x and 9.0). The attribute is the current device's: set before each
   // launch, as devices may change between them.
-  if constexpr (kBytes > 48 * 1024) {
-    check(cudaFuncSetAttribute(body_kernel<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               kBytes),
-          "asking for shared memory");
+  if (bytes > 48 * 1024) {
+    check(
+        cudaFuncSetAttribute(body_kernel<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "asking for shared memory");
   }
   body_kernel<Body>
-      <<<static_cast<unsigned>(count), Body::kThreads, kBytes, stream>>>(params, first);
+      <<<static_cast<unsigned>(count), Body::kThreads, static_cast<unsigned>(bytes), stream>>>(
+          params, first);
   check(cudaGetLastError(), "starting a kernel");
 }
 

@@ -1,0 +1,321 @@
+// depthwise_choice.cpp - see depthwise_choice.hpp. Steps fix which warp adds a pixel, and with it
+// the bits, so they follow from the problem alone.
+#include "cuda/depthwise_choice.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+namespace convgrad::cuda {
+namespace {
+
+// A warp's float32 sums of float32 data have at most so many pixels, as a chunk of other kernels
+// has: the rest of a chunk is other warps'.
+constexpr std::int64_t kMostChain = kChunkPixels;
+constexpr std::int64_t kMost32 = 2048;  // pixels of a chunk of float32
+
+std::int64_t item_bytes(const WgradProblem& problem) { return dtype_bytes(problem.dtype); }
+std::int64_t vector_items(const WgradProblem& problem) {
+  return kVectorBytes / item_bytes(problem);
+}
+
+Divider divider(int divisor) {
+  return {static_cast<std::uint32_t>(ceil_div<std::int64_t>(std::int64_t{1} << 31, divisor))};
+}
+
+// Taps and channels of the variant. There are few, as each is compiled for four dtypes; taps beyond
+// the filter's are not stored. Four channels leave registers for 3 x 3 taps only.
+DepthwiseChoice variant_of(const WgradProblem& problem) {
+  DepthwiseChoice choice{};
+  const auto R = static_cast<int>(problem.axis[1].taps), S = static_cast<int>(problem.axis[2].taps);
+  const auto C = static_cast<int>(problem.group_c());
+  choice.c = C > 1 ? 4 : 1;
+  choice.r = choice.s = choice.c == 4 || std::max(R, S) <= 3 ? 3 : std::max(R, S) <= 5 ? 5 : 7;
+  choice.wide = C == 1 && problem.group_k() == 1 && item_bytes(problem) == 2 ? 2 : 1;
+  choice.r_tiles = ceil_div(R, choice.r);
+  choice.s_tiles = ceil_div(S, choice.s);
+  choice.c_tiles = ceil_div(C, choice.c);
+  return choice;
+}
+
+std::size_t sum_bytes(const WgradProblem& problem, const DepthwiseChoice& choice) {
+  const int sums = choice.r * choice.s * choice.c * choice.wide;
+  return static_cast<std::size_t>(sums) * (problem.dtype == DType::f64 ? 8 : 4);
+}
+
+// Panels are as even as whole vectors let them be.
+int widest_panel(const WgradProblem& problem, const DepthwiseChoice& choice) {
+  const std::int64_t most = kWarp * choice.wide, whole = vector_items(problem);
+  const std::int64_t even = ceil_div(problem.K, ceil_div(problem.K, most));
+  return static_cast<int>(ceil_div(even, whole) * whole);
+}
+
+// Counts the vectors of a pixel of x that the groups of any panel lie in.
+int x_vectors(const WgradProblem& problem, const DepthwiseChoice& choice, int panel) {
+  const ChannelChoice channels = depthwise_channels(problem).first;
+  const std::int64_t apart =
+      channels.packs && channels.groups > 1 ? channels.pitch : problem.group_c();
+  const std::int64_t K = problem.group_k(), whole = vector_items(problem);
+  std::int64_t groups = panel % K == 0 ? panel / K : K % panel == 0 ? 1 : (panel - 2) / K + 2;
+  groups = std::min(groups, problem.groups);
+  std::int64_t begins = std::gcd(panel % K == 0 ? panel / K * apart : apart, whole);
+  if (choice.c_tiles > 1) begins = std::gcd(begins, choice.c);
+  return static_cast<int>(ceil_div((groups - 1) * apart + choice.c + whole - begins, whole));
+}
+
+Lines lines_of(int vectors, int columns, int planes) {
+  return {vectors, vectors * kVectorBytes, columns, planes * columns * vectors * kVectorBytes,
+          divider(vectors)};
+}
+
+// Counts the lines between the first of a step and the last of the one that is copied with it, in
+// runs of so many steps.
+int most_slots(const LineLayout& l, int steps_of_run, std::int64_t steps) {
+  int most = 0;
+  for (int first = 0; first < std::min<std::int64_t>(steps_of_run, steps); ++first) {
+    int span = l.window;
+    for (int i = first; i < first + kLinesAhead && i + 1 < steps; ++i) {
+      span += (i + 1) % steps_of_run == 0 ? l.window : l.rows * l.row_step;
+    }
+    most = std::max(most, span);
+  }
+  return most;
+}
+
+// What a layout is made for: the variant, and chunks in outputs.
+struct Steps {
+  const WgradProblem& problem;
+  const DepthwiseChoice& choice;
+  int unit_rows;
+  std::int64_t planes;
+  int rows, last_rows, columns;  // of a full chunk, and of the last along its axis
+
+  Steps(const WgradProblem& of, const DepthwiseChoice& variant, const ChunkGrid& grid)
+      : problem(of), choice(variant) {
+    const Chunks chunks = chunks_of(grid);
+    const auto last = [&](int a) {
+      return chunks.extent[a] - (chunks.pieces[a] - 1) * chunks.full[a + 1];
+    };
+    planes = std::int64_t{chunks.full[0]} * chunks.full[1];
+    rows = chunks.full[2];
+    last_rows = std::max(last(1), 1);
+    columns = chunks.full[3];
+    unit_rows = kind() == LineKind::dense ? strip_rows(sum_bytes(problem, choice)) : 1;
+  }
+  LineKind kind() const {
+    const SpatialAxis &h = problem.axis[1], &w = problem.axis[2];
+    const auto plain = [](const SpatialAxis& axis) { return axis.taps == 1 || axis.dilation == 1; };
+    if (plain(h) && plain(w) && h.stride == 1 && w.stride == 1) return LineKind::dense;
+    return plain(w) && w.stride == 2 ? LineKind::twice : LineKind::any;
+  }
+
+  void set_rows(LineLayout& l) const {
+    const SpatialAxis& h = problem.axis[1];
+    const auto taps = static_cast<int>(std::min<std::int64_t>(h.taps, choice.r));
+    const std::int64_t dilation = h.taps > 1 ? h.dilation : 1, reach = (taps - 1) * dilation + 1;
+    l.row_taps = taps;
+    l.apart_rows = l.kind != LineKind::dense && (h.stride > taps || reach > 16);
+    l.row_step = l.apart_rows ? taps : static_cast<int>(h.stride);
+    l.row_tap = l.apart_rows ? 1 : static_cast<int>(dilation);
+    l.window = (l.rows - 1) * l.row_step + (taps - 1) * l.row_tap + 1;
+  }
+  // Returns the columns of x in a plane's line.
+  int set_columns(LineLayout& l) const {
+    const SpatialAxis& w = problem.axis[2];
+    const auto taps = static_cast<int>(std::min<std::int64_t>(w.taps, choice.s));
+    const std::int64_t dilation = w.taps > 1 ? w.dilation : 1;
+    l.column_taps = taps;
+    if (l.kind == LineKind::dense) return l.columns + choice.s - 1;
+    if (l.kind == LineKind::twice) return 2 * l.columns + choice.s - 2;
+    const std::int64_t near = l.columns + (taps - 1) * dilation;
+    l.apart_columns = w.stride > 1 || near > std::int64_t{l.columns} * taps;
+    l.column_tap = l.apart_columns ? l.columns : static_cast<int>(dilation);
+    return static_cast<int>(l.apart_columns ? std::int64_t{l.columns} * taps : near);
+  }
+
+  std::int64_t count(const LineLayout& l, int of_rows) const {
+    return ceil_div<std::int64_t>(planes, l.planes) * ceil_div(columns, l.columns) *
+           ceil_div(of_rows, l.rows);
+  }
+  // Strips that a warp has of a step.
+  static int strips_of_warp(const LineLayout& l) {
+    return ceil_div(l.strips * l.row_units * l.planes, kDepthwiseWarps);
+  }
+  // About the instructions of a warp for a chunk.
+  double cost(const LineLayout& l) const {
+    const double taps = choice.r * choice.s * choice.c * choice.wide;
+    const double vectors =
+        (std::min(l.window, l.rows * l.row_step) * l.x.line_bytes + l.rows * l.dy.line_bytes) /
+        double{kVectorBytes};
+    return static_cast<double>(count(l, rows)) *
+           (strips_of_warp(l) * l.unit_rows * kStrip * 1.7 * taps + vectors / 16 + 300);
+  }
+  std::int64_t chain(const LineLayout& l) const {
+    return count(l, rows) * strips_of_warp(l) * l.unit_rows * kStrip;
+  }
+
+  // The layout of these steps, if memory has room.
+  std::optional<LineLayout> layout(int panel, int of_planes, int units, int strips) const {
+    LineLayout l{};
+    l.kind = kind();
+    l.panel = panel;
+    l.planes = of_planes;
+    l.row_units = units;
+    l.unit_rows = unit_rows;
+    l.rows = units * unit_rows;
+    l.strips = strips;
+    l.columns = strips * kStrip;
+    set_rows(l);
+    l.x = lines_of(x_vectors(problem, choice, panel), set_columns(l), of_planes);
+    l.dy = lines_of(static_cast<int>(ceil_div(panel * item_bytes(problem), std::int64_t{16})),
+                    l.columns, of_planes);
+    for (const int some : {rows, last_rows}) {
+      const std::int64_t steps = count(l, some);
+      l.x_slots = std::max(l.x_slots, most_slots(l, ceil_div(some, l.rows), steps));
+      const auto at_once = static_cast<int>(std::min<std::int64_t>(steps, kLinesAhead + 1));
+      l.dy_slots = std::max(l.dy_slots, at_once * l.rows);
+    }
+    l.ahead = kLinesAhead;
+    const std::int64_t x_line = l.x.line_bytes, dy_line = l.dy.line_bytes;
+    if (l.x_slots * x_line + l.dy_slots * dy_line > kRingBytes) return std::nullopt;
+    if (l.window * x_line + l.rows * dy_line > kLeastRingBytes) return std::nullopt;
+    l.ring_bytes = static_cast<int>(l.x_slots * x_line + l.dy_slots * dy_line);
+    return l;
+  }
+  // The cheapest, with as few tiles along the row as there can be.
+  std::optional<LineLayout> best(int panel) const {
+    const int most_units = std::min(ceil_div(rows, unit_rows), 16);
+    std::optional<LineLayout> found;
+    const int all_strips = ceil_div(columns, kStrip);
+    int before = 0;
+    for (int tiles = 1; tiles <= all_strips && !found; ++tiles) {
+      const int strips = ceil_div(all_strips, tiles);
+      if (strips == before) continue;
+      before = strips;
+      for (int units = 1; units <= most_units; ++units) {
+        const bool whole = units * unit_rows >= rows && tiles == 1;
+        for (int some = 1; some <= (whole ? std::min<std::int64_t>(planes, 8) : 1); ++some) {
+          const std::optional<LineLayout> l = layout(panel, some, units, strips);
+          if (l && (!found || cost(*l) < cost(*found))) found = l;
+        }
+      }
+    }
+    return found;
+  }
+};
+
+// Chooses into how many parts lines are cut, so that warps have alike many.
+void set_parts(LineLayout& l) {
+  const int lines = (std::min(l.window, l.rows * l.row_step) + l.rows) * l.planes;
+  const int vectors = std::max(l.x.columns * l.x.vectors, l.dy.columns * l.dy.vectors);
+  int least = std::numeric_limits<int>::max();
+  for (int parts = 1; parts <= kDepthwiseWarps; ++parts) {
+    const int cost = ceil_div(lines * parts, kDepthwiseWarps) *
+                     (ceil_div(ceil_div(vectors, parts), kWarp) * 14 + 40);
+    if (cost < least) l.parts = parts;
+    least = std::min(least, cost);
+  }
+}
+
+LineLayout layout_of(const WgradProblem& problem, const DepthwiseChoice& choice,
+                     const ChunkGrid& grid) {
+  const Steps steps(problem, choice, grid);
+  int panel = widest_panel(problem, choice);
+  std::optional<LineLayout> found = steps.best(panel);
+  const auto whole = static_cast<int>(vector_items(problem));
+  while (!found && panel > whole) {
+    panel = ceil_div(ceil_div(panel, 2), whole) * whole;
+    found = steps.best(panel);
+  }
+  LineLayout l = found.value();
+  set_parts(l);
+  l.by_strips = divider(l.strips);
+  l.by_units = divider(l.row_units);
+  l.by_planes = divider(l.planes);
+  l.by_parts = divider(l.parts);
+  return l;
+}
+
+// About the clocks of the whole sum on 132 multiprocessors at 1.7 GHz with 3 TB/s.
+double estimated_clocks(const WgradProblem& problem, const DepthwiseChoice& choice,
+                        const ChunkGrid& grid, int panel) {
+  constexpr double kProcessors = 132, kBytes = 1765;  // a clock
+  const Chunks chunks = chunks_of(grid);
+  double x = static_cast<double>(dtype_bytes(problem.dtype)), dy = x, pixels = 1;
+  for (int a = 0; a < 4; ++a) {
+    pixels *= chunks.full[a];
+    if (a == 0) continue;
+    const SpatialAxis& axis = problem.axis[static_cast<std::size_t>(a - 1)];
+    x *= static_cast<double>(std::min(
+        axis.in, (chunks.full[a] - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1));
+  }
+  x *= static_cast<double>(problem.C) * chunks.full[0];
+  dy *= static_cast<double>(problem.K) * pixels;
+  const double tiles = static_cast<double>(ceil_div<std::int64_t>(problem.K, panel)) *
+                       choice.c_tiles * choice.r_tiles * choice.s_tiles;
+  const double blocks = static_cast<double>(grid.count) * tiles;
+  const double rounds = std::ceil(blocks / (2 * kProcessors));
+  const double of_one = blocks > kProcessors ? 2 * rounds : 1;  // blocks of a multiprocessor
+  const double full = of_one * kProcessors / blocks;
+  const double slices = std::min<double>(static_cast<double>(grid.count), 264 / tiles + 1);
+  const double memory =
+      static_cast<double>(grid.count) * (x + dy) / kBytes * std::max(1.0, full / 1.6);
+  const double taps = choice.r * choice.s * choice.c;
+  const double compute =
+      of_one * pixels * choice.wide * (1.5 * taps + 4) / (of_one > 1 ? 3.0 : 2.4);
+  return std::max(memory, compute) +
+         slices * static_cast<double>(problem.dw_count()) * 16 / kBytes + rounds * 2500;
+}
+
+}  // namespace
+
+std::pair<ChannelChoice, ChannelChoice> depthwise_channels(const WgradProblem& problem) {
+  const auto whole = [&](ChannelChoice choice, std::int64_t channels) {
+    choice.packs = choice.packs || channels % vector_items(problem) != 0;
+    return choice;
+  };
+  const std::int64_t unit = problem.group_c() > 1 ? 4 : 1;
+  return {whole(channel_choice(problem, problem.group_c(), unit), problem.C),
+          whole(channel_choice(problem, problem.group_k(), 1), problem.K)};
+}
+
+ChunkGrid depthwise_chunks(const WgradProblem& problem) {
+  const DepthwiseChoice choice = variant_of(problem);
+  const int panel = widest_panel(problem, choice);
+  ChunkGrid best = even_chunk_grid(problem, kMaxChunkPixels);
+  if (best.count == 0) return best;
+  double least = std::numeric_limits<double>::max();
+  const bool is_f32 = problem.dtype == DType::f32;
+  for (std::int64_t most = is_f32 ? kMost32 : kLongChunkPixels; most >= 32; most = most * 7 / 8) {
+    const ChunkGrid grid = even_chunk_grid(problem, most);
+    if (is_f32 && most > kMostChain &&
+        Steps(problem, choice, grid).chain(layout_of(problem, choice, grid)) > kMostChain) {
+      continue;
+    }
+    const double clocks = estimated_clocks(problem, choice, grid, panel);
+    if (clocks < least * 0.99) best = grid;
+    least = std::min(clocks, least);
+  }
+  return best;
+}
+
+DepthwiseChoice depthwise_choice(const WgradProblem& problem) {
+  DepthwiseChoice choice = variant_of(problem);
+  choice.layout = layout_of(problem, choice, depthwise_chunks(problem));
+  choice.k_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.K, choice.layout.panel));
+  choice.tiles.count = problem.axis[0].taps * choice.r_tiles * choice.s_tiles;
+  choice.tiles.count *= std::int64_t{choice.c_tiles} * choice.k_tiles;
+  choice.tiles.resident = resident_blocks(sum_bytes(problem, choice));
+  return choice;
+}
+
+void copy_none_ahead(LineLayout& layout) {
+  layout.ahead = 0;
+  layout.x_slots = layout.window;
+  layout.dy_slots = layout.rows;
+  layout.ring_bytes = layout.x_slots * layout.x.line_bytes + layout.dy_slots * layout.dy.line_bytes;
+}
+
+}  // namespace convgrad::cuda

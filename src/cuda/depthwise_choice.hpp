@@ -1,0 +1,30 @@
+// depthwise_choice.hpp - chooses the chunks, panels and steps of depthwise.hpp, by the shape alone.
+#pragma once
+
+#include <utility>
+
+#include "cuda/choices.hpp"
+#include "cuda/kernels/depthwise.hpp"
+
+namespace convgrad::cuda {
+
+struct DepthwiseChoice {
+  int r, s, c, wide;  // taps and input channels of a tile; output channels of a lane
+  int r_tiles, s_tiles, c_tiles, k_tiles;
+  DeviceTiles tiles;
+  LineLayout layout;
+};
+DepthwiseChoice depthwise_choice(const WgradProblem& problem);
+
+// How it wants the channels of x and dy: pixels are whole vectors.
+std::pair<ChannelChoice, ChannelChoice> depthwise_channels(const WgradProblem& problem);
+
+// Chunks are as long as the accuracy of the dtype lets them be, unless shorter ones, which are more
+// thread blocks, take less time on a device of 132 multiprocessors.
+ChunkGrid depthwise_chunks(const WgradProblem& problem);
+
+// Makes the rings as small as devices without asynchronous copies have memory for. Steps are the
+// same, and so are the bits.
+void copy_none_ahead(LineLayout& layout);
+
+}  // namespace convgrad::cuda
