@@ -238,35 +238,40 @@ LineLayout layout_of(const WgradProblem& problem, const DepthwiseChoice& choice,
   return l;
 }
 
-// About the clocks of the whole sum on 132 multiprocessors at 1.7 GHz with 3 TB/s.
+// About the clocks of the whole sum on 132 multiprocessors at 1.7 GHz with 3 TB/s. A multiprocessor
+// has up to two blocks at a time, which issue 3 instructions a clock, one alone 2.4; it can
+// take 1.6 times its share of the memory's bytes.
 double estimated_clocks(const WgradProblem& problem, const DepthwiseChoice& choice,
                         const ChunkGrid& grid, int panel) {
   constexpr double kProcessors = 132, kBytes = 1765;  // a clock
   const Chunks chunks = chunks_of(grid);
-  double x = static_cast<double>(dtype_bytes(problem.dtype)), dy = x, pixels = 1;
-  for (int a = 0; a < 4; ++a) {
+  double in = chunks.full[0], pixels = in;  // of x and of dy
+  bool strides = false;
+  for (std::size_t a = 1; a < 4; ++a) {
+    const SpatialAxis& axis = problem.axis[a - 1];
     pixels *= chunks.full[a];
-    if (a == 0) continue;
-    const SpatialAxis& axis = problem.axis[static_cast<std::size_t>(a - 1)];
-    x *= static_cast<double>(std::min(
+    in *= static_cast<double>(std::min(
         axis.in, (chunks.full[a] - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1));
+    strides = strides || axis.stride > 1;
   }
-  x *= static_cast<double>(problem.C) * chunks.full[0];
-  dy *= static_cast<double>(problem.K) * pixels;
-  const double tiles = static_cast<double>(ceil_div<std::int64_t>(problem.K, panel)) *
-                       choice.c_tiles * choice.r_tiles * choice.s_tiles;
-  const double blocks = static_cast<double>(grid.count) * tiles;
-  const double rounds = std::ceil(blocks / (2 * kProcessors));
+  const auto channels = [](std::int64_t some) { return static_cast<double>(some); };
+  const double chunk_count = channels(grid.count);
+  const double tiles = channels(ceil_div<std::int64_t>(problem.K, panel)) * choice.c_tiles *
+                       choice.r_tiles * choice.s_tiles;
+  const double blocks = chunk_count * tiles, rounds = std::ceil(blocks / (2 * kProcessors));
   const double of_one = blocks > kProcessors ? 2 * rounds : 1;  // blocks of a multiprocessor
-  const double full = of_one * kProcessors / blocks;
-  const double slices = std::min<double>(static_cast<double>(grid.count), 264 / tiles + 1);
-  const double memory =
-      static_cast<double>(grid.count) * (x + dy) / kBytes * std::max(1.0, full / 1.6);
+  const double share = of_one * kProcessors / blocks;           // 1: all have alike much
+  const double bytes = chunk_count * channels(item_bytes(problem)) *
+                       (in * channels(problem.C) + pixels * channels(problem.K));
   const double taps = choice.r * choice.s * choice.c;
-  const double compute =
-      of_one * pixels * choice.wide * (1.5 * taps + 4) / (of_one > 1 ? 3.0 : 2.4);
-  return std::max(memory, compute) +
-         slices * static_cast<double>(problem.dw_count()) * 16 / kBytes + rounds * 2500;
+  const double products = pixels * choice.wide * (strides ? 2.4 * taps + 3 : 1.5 * taps + 4);
+  const double copies =
+      (in * x_vectors(problem, choice, panel) + pixels * channels(panel / vector_items(problem))) *
+      0.8;
+  const double slices = std::min(chunk_count, 2 * kProcessors / tiles + 1);
+  return std::max(bytes / kBytes * std::max(1.0, share / 1.6),
+                  of_one * (products + copies) / (of_one > 1 ? 3.0 : 2.4)) +
+         slices * channels(problem.dw_count()) * 16 / kBytes + rounds * 2500;
 }
 
 }  // namespace

@@ -28,26 +28,10 @@ std::vector<ProblemSpec> all_problems() {
       {"rows of 600", "conv2d", 1, 8, 8, 1, {{3, 2, 2}, {600, 3, 1, 2}}},
       {"strips, depthwise", "depthwise", 2, 9, 18, 9, {{21, 5, 1, 2}, {61, 3, 2}}},
       {"strips, stride above the filter", "depthwise", 1, 33, 33, 33, {{31, 2, 3}, {67, 2}}},
-      {"depthwise, 5x5 s2", "depthwise", 3, 40, 40, 40, {{15, 5, 2}, {37, 5, 2}}},
-      {"depthwise, 7x7 and small images", "depthwise", 19, 72, 72, 72, {{7, 7}, {7, 7}}},
-      {"depthwise, 3x3 s2 and several tiles",
-       "depthwise",
-       2,
-       24,
-       24,
-       24,
-       {{40, 3, 2}, {150, 3, 2}}},
-      {"multiplier 3", "depthwise", 2, 23, 69, 23, {{12, 3}, {19, 3}}},
-      {"multiplier 2, 5x5", "depthwise", 2, 40, 80, 40, {{12, 5}, {19, 5, 2}}},
-      {"9x9 taps", "depthwise", 2, 16, 16, 16, {{12, 9}, {19, 9, 2}}},
-      {"dilated", "depthwise", 2, 16, 16, 16, {{33, 3, 1, 12}, {40, 3, 1, 12}}},
-      {"many small images", "depthwise", 70, 40, 40, 40, {{5, 3}, {6, 3}}},
-      {"volumes, depthwise", "conv3d", 3, 9, 9, 9, {{5, 3, 2}, {6, 3}, {7, 3}}},
-      {"groups of 4, stride 2", "conv2d", 3, 40, 40, 10, {{19, 3, 2}, {21, 3, 2}}},
-      {"groups of 16 to 1", "conv2d", 2, 80, 5, 5, {{9, 3, 3}, {21, 3, 1, 2}}},
       {"taps far apart, and none", "depthwise", 1, 5, 5, 5, {{9, 2, 1, 100000}, {9, 3}}},
       {"a dilation of one tap", "depthwise", 2, 5, 5, 5, {{4, 1, 1, 400000000}, {9, 7}}}};
   problems.insert(problems.end(), more.begin(), more.end());
+  for (const ProblemSpec& spec : depthwise_problems()) problems.push_back(spec);
   return problems;
 }
 
@@ -201,56 +185,6 @@ TEST_CASE("what only meets padding contributes nothing on a device") {
           });
         }
       }
-    }
-  }
-}
-
-TEST_CASE("without room to copy ahead cuda_streaming has the same bits") {
-  for (const ProblemSpec& spec : all_problems()) {
-    for (const DType dtype : {DType::bf16, DType::f32}) {
-      const WgradProblem problem = make(spec, dtype, true);
-      if (problem.group_c() > 16 || problem.dw_count() == 0) continue;
-      CAPTURE(spec.name);
-      const auto x = filled(dtype, problem.x_count(), Fill::normal, 3);
-      const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 4);
-      const Plan plan = plan_with(problem, "cuda_streaming");
-      const auto one = emulated_sums(plan, x.data(), dy.data());
-      emulated_shared_bytes = 1024;
-      const auto other = emulated_sums(plan, x.data(), dy.data());
-      emulated_shared_bytes = kSharedBytes;
-      CHECK(std::memcmp(one.data(), other.data(), one.size() * 8) == 0);
-    }
-  }
-}
-
-TEST_CASE("rings hold what is copied ahead, in any memory, and chains of float32 are short") {
-  std::vector<ProblemSpec> problems = all_problems();
-  problems.push_back({"3x3", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}});
-  problems.push_back({"3x3 s2", "depthwise", 16, 96, 96, 96, {{112, 3, 2}, {112, 3, 2}}});
-  problems.push_back({"7x7", "depthwise", 3, 1000, 1000, 1000, {{31, 7, 5}, {700, 7, 1, 9}}});
-  problems.push_back({"few outputs", "conv2d", 3, 160, 10, 10, {{31, 3, 7}, {700, 3, 3}}});
-  for (const ProblemSpec& spec : problems) {
-    for (const DType dtype : kDTypes) {
-      const WgradProblem problem = make(spec, dtype, true);
-      if (problem.group_c() > 16 || term_count(problem) == 0) continue;
-      CAPTURE(spec.name);
-      const cuda::LineLayout l = cuda::depthwise_choice(problem).layout;
-      CHECK(l.ring_bytes <= cuda::kRingBytes);
-      CHECK(l.x_slots >= l.window);
-      CHECK(l.window >= l.rows * l.row_step);
-      CHECK(l.x.line_bytes / 16 < 1 << 15);
-      cuda::LineLayout small = l;
-      copy_none_ahead(small);
-      CHECK(small.ring_bytes <= cuda::kLeastRingBytes);
-      const cuda::Chunks chunks = cuda::chunks_of(cuda::depthwise_chunks(problem));
-      const int strips = cuda::ceil_div(l.strips * l.row_units * l.planes, cuda::kDepthwiseWarps);
-      const int steps = cuda::ceil_div(chunks.full[0] * chunks.full[1], l.planes) *
-                        cuda::ceil_div(chunks.full[2], l.rows) *
-                        cuda::ceil_div(chunks.full[3], l.columns);
-      const int pixels = chunks.full[0] * chunks.full[1] * chunks.full[2] * chunks.full[3];
-      const int chain = std::min(steps * strips * l.unit_rows * cuda::kStrip, pixels);
-      CHECK((chain <= 512 || dtype != DType::f32));
-      CHECK(pixels <= cuda::kLongChunkPixels);
     }
   }
 }

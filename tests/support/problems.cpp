@@ -42,6 +42,26 @@ WgradProblem make(const ProblemSpec& spec, DType dtype, bool channels_last,
   return make_problem(x, dy, a);
 }
 
+std::vector<ProblemSpec> depthwise_problems() {
+  return {{"depthwise, 5x5 s2", "depthwise", 3, 40, 40, 40, {{15, 5, 2}, {37, 5, 2}}},
+          {"depthwise, 7x7 and small images", "depthwise", 19, 72, 72, 72, {{7, 7}, {7, 7}}},
+          {"depthwise, 3x3 s2 and several tiles",
+           "depthwise",
+           2,
+           24,
+           24,
+           24,
+           {{40, 3, 2}, {150, 3, 2}}},
+          {"multiplier 3", "depthwise", 2, 23, 69, 23, {{12, 3}, {19, 3}}},
+          {"multiplier 2, 5x5", "depthwise", 2, 40, 80, 40, {{12, 5}, {19, 5, 2}}},
+          {"9x9 taps", "depthwise", 2, 16, 16, 16, {{12, 9}, {19, 9, 2}}},
+          {"dilated", "depthwise", 2, 16, 16, 16, {{33, 3, 1, 12}, {40, 3, 1, 12}}},
+          {"many small images", "depthwise", 70, 40, 40, 40, {{5, 3}, {6, 3}}},
+          {"volumes, depthwise", "conv3d", 3, 9, 9, 9, {{5, 3, 2}, {6, 3}, {7, 3}}},
+          {"groups of 4, stride 2", "conv2d", 3, 40, 40, 10, {{19, 3, 2}, {21, 3, 2}}},
+          {"groups of 16 to 1", "conv2d", 2, 80, 5, 5, {{9, 3, 3}, {21, 3, 1, 2}}}};
+}
+
 std::vector<ProblemSpec> basic_problems() {
   return {
       {"stem 7x7 s2", "conv2d", 2, 3, 16, 1, {{23, 7, 2}, {31, 7, 2}}},

@@ -33,6 +33,8 @@ WgradProblem make(const ProblemSpec& spec, DType dtype, bool channels_last,
 // They are first layer, 1x1, 3x3, grouped, depthwise, 3-D x plain, channel tail, strided, dilated,
 // uneven padding, taps that only see padding, P = Q = 1, empty.
 std::vector<ProblemSpec> basic_problems();
+// Depthwise and small groups of all kinds that steps of depthwise.hpp have.
+std::vector<ProblemSpec> depthwise_problems();
 // They are small, with padding in front: dense, depthwise, 3-D and grouped.
 std::vector<ProblemSpec> padded_problems();
 // They have many chunks, which blocks of a few thousand bytes cut in every way.

@@ -32,8 +32,8 @@ struct Divider {
   std::uint32_t reciprocal;  // ceil(2^31 / divisor): too large by less than 1, and 2^15 / 2^31 is
                              // less than 1 / divisor
   CONVGRAD_HD int quotient(int i) const {
-    return static_cast<int>(
-        static_cast<std::uint64_t>(static_cast<std::uint32_t>(i)) * reciprocal >> 31);
+    // Twice the product has 2^32 where the product has 2^31, and its upper half is one instruction.
+    return static_cast<int>(std::uint64_t{static_cast<std::uint32_t>(2 * i)} * reciprocal >> 32);
   }
 };
 
@@ -100,11 +100,11 @@ struct LineCopies {
   int x_start[3];         // what the tile's first tap sees from the box's first pixel
   int x_panel, dy_panel;  // first channels
 
-  // Is a plane's part of a line: pixel (row, column) of the tensor first, then columns `step`
-  // apart.
+  // Is a plane's part of a line: the tensor's pixel that it begins with, which columns are there
+  // counted from that one, and how many vectors of a pixel from the panel's first on.
   struct Source {
     const unsigned char* first;
-    int column, lo, hi;  // of the tensor; none is there where hi is lo
+    int begin, count;
     std::uint32_t pixel_bytes;
     int vectors;
   };
@@ -113,9 +113,8 @@ struct LineCopies {
     Source from;
     const std::int64_t at = view.pixel(n, d, row, column) + panel;
     from.first = static_cast<const unsigned char*>(view.data) + at * kItem;
-    from.column = column;
-    from.lo = view.lo[2];
-    from.hi = there ? view.hi[2] : view.lo[2];
+    from.begin = view.lo[2] - column;
+    from.count = there ? view.hi[2] - view.lo[2] : 0;
     from.pixel_bytes = static_cast<std::uint32_t>(view.spatial[2] * kItem);
     from.vectors = static_cast<int>((view.spatial[2] - panel) * kItem / kVectorBytes);
     return from;
@@ -143,7 +142,9 @@ struct LineCopies {
                                bool there) const {
     Source from = source(work.dy, n, box.begin[0] + z, box.begin[1] + at.row + i,
                          box.begin[2] + at.column, dy_panel, there && at.row + i < box.size[2]);
-    from.hi = least(from.hi, box.begin[2] + box.size[3]);  // the rest is another chunk's
+    // What is beside the box is another chunk's.
+    from.begin = 0;
+    from.count = from.count > 0 ? box.size[3] - at.column : 0;
     return from;
   }
 
@@ -159,7 +160,8 @@ struct LineCopies {
       const int plane_line = l.by_parts.quotient(i), part = i - plane_line * l.parts;
       int line = l.by_planes.quotient(plane_line);
       const int plane = plane_line - line * l.planes, z_plane = at.plane + plane;
-      const int image = z_plane / box.size[1], z = z_plane - image * box.size[1];
+      const int image = box.size[1] == 1 ? z_plane : z_plane / box.size[1];
+      const int z = z_plane - image * box.size[1];
       const bool there = image < box.size[0];
       if (line < lines) {
         line += old;
@@ -191,11 +193,14 @@ struct LineCopies {
         const int tap = column / l.columns;
         column = (column - tap * l.columns) * q.stride + tap * q.dilation;
       }
-      const int at = from.column + column;
-      block.copy_async(
-          to + i * kVectorBytes,
-          from.first + static_cast<std::int64_t>(column) * from.pixel_bytes + vector * kVectorBytes,
-          at >= from.lo && at < from.hi && vector < from.vectors);
+      const bool there =
+          static_cast<unsigned>(column - from.begin) < static_cast<unsigned>(from.count) &&
+          vector < from.vectors;
+      const std::uint64_t apart =
+          std::uint64_t{static_cast<std::uint32_t>(column)} * from.pixel_bytes;
+      block.copy_async(to + i * kVectorBytes,
+                       from.first + (apart + static_cast<std::uint32_t>(vector * kVectorBytes)),
+                       there);
     }
   }
 };

@@ -1,7 +1,7 @@
 // sum.hpp - keeps the running sums of a partial gradient, and those of a thread's part of a tile.
 //
-// float32 sums end after a chunk (kChunkPixels), so that their error is bounded by that many
-// roundings (docs/numerics.md). They are added to a pair of floats without error: TwoSum (Knuth
+// float32 sums end after a chunk, so that their error is bounded by as many roundings as it has
+// pixels (docs/numerics.md). They are added to a pair of floats without error: TwoSum (Knuth
 // 1969) gives the rounding error of each addition, and `low` collects them (Ogita, Rump, Oishi:
 // Accurate sum and dot product, 2005, Sum2). A pair has 48 bits where a float64 has 53; it takes
 // six float32 additions instead of one float64 addition, of which devices that are not for data
