@@ -3,6 +3,7 @@
 
     python3 scripts/measure_process.py [--binary PATH] [--tensorflow-python PATH] [--rounds N]
     python3 scripts/measure_process.py --verify bench/layers/reference.tsv [--before PATH]
+    python3 scripts/measure_process.py --spot-check bench/layers/reference.tsv [--before PATH]
 
 1. A depthwise 3x3 layer whose x and dy have 100 MB each, beside `cat x.npy dy.npy > /dev/null`, also with --spot-check 16: on
    the processor, where the check waits for the kernel that it overlaps with on a device.
@@ -10,12 +11,16 @@
    same gradient and saves it.
 3. A 3x3 layer of 64x56x56x64 -> 64 by the Python package, on arrays, beside the program on files in memory that are there already.
 With --verify: `verify --result` of each layer of a suite in float32, beside that of another program, an earlier one.
+With --spot-check: each layer of a suite in float32, of so many images that x and dy have 600 MB, with --spot-check 16 and without, also by
+the other program, with `cat` of both; then the processor's seconds that the check takes, on a device beside the copies and kernels.
 All take turns; the shortest time of each counts.
 """
 import argparse
 import itertools
+import math
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -58,18 +63,26 @@ def shortest(commands, folder, rounds, env):
     return {name: min(values) for name, values in times.items()}
 
 
+def layer_flags(layer):
+    """As programs from before lines know them."""
+    flags = ["--op", layer["op"]]
+    for flag, numbers in (("-k", layer["taps"]), ("-s", layer["strides"]), ("-d", layer["dilations"]),
+                          ("--explicit-paddings", itertools.chain(*layer["pads"]))):
+        flags += [flag, ",".join(map(str, numbers))]
+    return [*flags, "-f", layer["layout"], "--groups", str(layer["groups"])]
+
+
+def tensor_shape(layer, channels, extents):
+    return [channels, *extents] if layer["layout"].startswith("NC") else [*extents, channels]
+
+
 def verify_suite(suite, programs, rounds, env):
     """Prints a line for each layer, and the geometric means of the last program's times over the first's: of the right gradient, and
     of one with noise, which no fault explains."""
     ratios = {"gradient.npy": [], "noise.npy": []}
     for layer in read_suite(suite, None, ""):
-        flags = ["--op", layer["op"]]  # which programs from before lines know
-        for flag, numbers in (("-k", layer["taps"]), ("-s", layer["strides"]), ("-d", layer["dilations"]),
-                              ("--explicit-paddings", itertools.chain(*layer["pads"]))):
-            flags += [flag, ",".join(map(str, numbers))]
-        flags += ["-f", layer["layout"], "--groups", str(layer["groups"])]
-        extents = [*layer["in"], layer["C"]] if layer["layout"].endswith("C") else [layer["C"], *layer["in"]]
-        shape = ",".join(map(str, [layer["N"], *extents]))
+        flags = layer_flags(layer)
+        shape = ",".join(map(str, [layer["N"], *tensor_shape(layer, layer["C"], layer["in"])]))
         with tempfile.TemporaryDirectory() as folder:
             run = [programs[-1], "generate", "--shape", shape, *flags, "--out-channels", str(layer["K"]), "--dist", "normal",
                    "-o", folder, "--clobber"]
@@ -86,6 +99,44 @@ def verify_suite(suite, programs, rounds, env):
         print(f"{layer['name']:20s}", "  ".join(cells), flush=True)
     for result, values in ratios.items():
         print(f"{result}, {len(values)} layers: geometric mean {np.exp(np.mean(np.log(values))):.2f}, most {max(values):.2f}")
+
+
+def used_seconds(command, folder, env):
+    """Also the processor's, of all threads."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall = seconds(command, folder, env)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def spot_check_suite(suite, programs, rounds, env):
+    """Prints a line for each layer: milliseconds of cat; for each program, without and with the check, their ratio, for how many the
+    processor works without it and how many more with it."""
+    most = {program: 0 for program in programs}
+    for layer in read_suite(suite, None, ""):
+        x = tensor_shape(layer, layer["C"], layer["in"])
+        dy = tensor_shape(layer, layer["K"], layer["out"])
+        images = -(-600_000_000 // (4 * (math.prod(x) + math.prod(dy))))
+        with tempfile.TemporaryDirectory() as folder:
+            for name, shape in (("x.npy", x), ("dy.npy", dy)):
+                values = np.random.default_rng(1).standard_normal(5_000_011, dtype=np.float32)
+                tensor = np.lib.format.open_memmap(pathlib.Path(folder) / name, "w+", np.float32, (images, *shape)).reshape(-1)
+                for begin in range(0, tensor.size, values.size):
+                    tensor[begin:begin + values.size] = values[:tensor.size - begin]
+            commands = {"cat": ["sh", "-c", "cat x.npy dy.npy > /dev/null"]}
+            for program in programs:
+                for check in ("0", "16"):
+                    commands[program + check] = [program, "-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy", *layer_flags(layer),
+                                                 "--spot-check", check]
+            turns = [[used_seconds(command, folder, env) for command in commands.values()] for _ in range(rounds)]
+        wall, used = (dict(zip(commands, np.min(turns, axis=0)[:, i])) for i in range(2))
+        cells = [f"{layer['name']:20s} cat {wall['cat'] * 1e3:4.0f}"]
+        for program in programs:
+            (free, checked), (alone, both) = ((of[program + "0"], of[program + "16"]) for of in (wall, used))
+            most[program] = max(most[program], checked / free)
+            cells.append(f"{free * 1e3:5.0f} {checked * 1e3:5.0f}  x {checked / free:.3f}  {alone * 1e3:5.0f} {(both - alone) * 1e3:+5.0f}")
+        print("   ".join(cells), flush=True)
+    print("most", "  ".join(f"x {ratio:.3f}" for ratio in most.values()))
 
 
 def python_package(binary, rounds, env):
@@ -124,14 +175,16 @@ def main():
     parser.add_argument("--tensorflow-python", metavar="PATH", help="a Python that has tensorflow; left out without it")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--verify", metavar="SUITE", help="time verify of these layers instead")
+    parser.add_argument("--spot-check", metavar="SUITE", help="time the spot check of these layers instead")
     parser.add_argument("--before", metavar="PATH", help="another convgrad, which takes turns with --binary")
     arguments = parser.parse_args()
     env = environment()
     binary = str(pathlib.Path(arguments.binary).resolve())
-    if arguments.verify:
-        programs = [str(pathlib.Path(path).resolve()) for path in (arguments.before, binary) if path]
-        verify_suite(arguments.verify, programs, arguments.rounds, env)
-        return
+    for suite, measure in ((arguments.verify, verify_suite), (arguments.spot_check, spot_check_suite)):
+        if suite:
+            programs = [str(pathlib.Path(path).resolve()) for path in (arguments.before, binary) if path]
+            measure(suite, programs, arguments.rounds, env)
+            return
     rng = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -2,10 +2,12 @@
 // reference would take too long. Each entry costs N*Z*P*Q multiply-adds.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <random>
 #include <vector>
 
+#include "base/buffer.hpp"
 #include "check/entry_sum.hpp"
 #include "convgrad/reference.hpp"
 #include "engine/block_sum.hpp"
@@ -31,11 +33,18 @@ struct Sample {
 // that times taps each c or k of each tap.
 Sample choose_entries(const WgradProblem& problem, std::int64_t wanted, std::uint64_t seed);
 
+// Chooses the corners and `wanted` others or some more, which need few lines of memory for a pixel:
+// some channels in two places (more where more are wanted) that the problem's numbers draw, each of
+// them with all taps, if so many are wanted.
+std::vector<std::int64_t> choose_neighbours(const WgradProblem& problem, std::int64_t wanted);
+
 // Returns the smallest share of wrong entries that the chosen ones miss with a probability of 1 %
 // at most: 1 - 0.01^(1/chosen).
 double detectable_share(std::int64_t chosen, std::int64_t count);
 
-// Computes the reference for those entries alone, to the bit: the same terms in the same order.
+// Computes the reference for those entries alone, to the bit: the same terms in the same order. The
+// channels that they need are copied side by side, four entries' at a time, so that each line of
+// memory is read once; taps of the same channels share the copies.
 class SampledSum final : public BlockSum {
  public:
   SampledSum(const WgradProblem& problem, TaskPool& pool, const std::vector<std::int64_t>& indices,
@@ -50,13 +59,34 @@ class SampledSum final : public BlockSum {
   static std::int64_t memory_bytes(std::int64_t entries);
 
  private:
-  void add_to(std::size_t entry, const Block& block, const SumRules& rules);
+  using Entries = std::array<std::int64_t, kQuad>;
+  struct Quad {
+    Entries x, dy;                                  // channels
+    auto operator<=>(const Quad&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+  struct QuadTask {
+    TapPlace tap;
+    std::size_t quad;
+    Entries entries;  // the last one again where there are fewer
+    QuadSums sums{};
+  };
+  template <typename Scalar>
+  void add_block(const Block& block, const Progress& progress);
+  template <typename Scalar>
+  void add_piece(const Block& block, Block& piece);
+  template <typename Scalar, typename Packed>
+  bool pack(const Block& block, const Block& packed, Packed* x, Packed* dy) const;
+  template <typename Packed>
+  void add_line(const PixelLine<Packed>& line, bool zeros, QuadSums& sums) const;
 
   const WgradProblem problem_;
   TaskPool& pool_;
   const Summation summation_;
-  std::vector<EntryTerms> entries_;
+  const SumRules rules_;
+  std::vector<Quad> quads_;
+  std::vector<QuadTask> tasks_;
   std::vector<EntrySum> sums_;
+  Buffer x_, dy_;  // the quads' channels
   Expected expected_;
 };
 

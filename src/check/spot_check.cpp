@@ -12,17 +12,11 @@
 namespace convgrad {
 namespace {
 
-constexpr std::uint64_t kSeed = 1;
 // verify's slack is 3, and data are known whose sums in other orders than n, z, p, q need 8 times
 // that.
 constexpr double kSlack = 24;
 // Kernels that round what they multiply keep 10 bits of it.
 constexpr double kRounded = 0x1p-9;
-
-std::vector<std::int64_t> chosen(const WgradProblem& problem, std::int64_t elements) {
-  const std::int64_t corners = choose_entries(problem, 0, kSeed).corners;
-  return choose_entries(problem, corners + elements, kSeed).indices;
-}
 
 Summation summation_of(const Plan& plan) {
   Summation summation;
@@ -37,7 +31,7 @@ class SpotCheckedSum final : public BlockSum {
       : sum_(std::move(sum)),
         plan_(plan),
         problem_(part_problem(plan)),
-        indices_(chosen(problem_, elements)),
+        indices_(choose_neighbours(problem_, elements)),
         sample_(problem_, pool, indices_, summation_of(plan)) {}
 
   void add(const Block& block, std::int64_t index, const Progress& progress) override {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "support/cases.hpp"
@@ -87,4 +88,35 @@ TEST_CASE("the rest is drawn without repeats, by the seed alone") {
   // 400 * 100 / 2864 = 14 on average.
   CHECK(*std::min_element(times.begin(), times.end()) > 0);
   CHECK(std::count_if(times.begin(), times.end(), [](int n) { return n > 40; }) == 16);
+}
+
+TEST_CASE("neighbours are in few lines of memory, with the corners and all taps") {
+  for (WgradProblem pb :
+       {make({"3x3", "conv2d", 1, 256, 512, 1, {{5, 3}, {5, 3}}}, DType::f32, true),
+        make({"grouped", "conv2d", 1, 128, 128, 32, {{5, 3}, {5, 3}}}, DType::bf16, true),
+        make({"depthwise", "depthwise", 1, 144, 288, 144, {{5, 3}, {5, 3}}}, DType::f64, true),
+        make({"thin", "conv2d", 1, 6, 3, 1, {{9, 7}, {9, 7}}}, DType::f32, true),
+        make({"1x1", "conv2d", 1, 64, 256, 1, {{5, 1}, {5, 1}}}, DType::f32, true),
+        make({"3-D", "conv3d", 1, 64, 64, 1, {{5, 3}, {5, 3}, {5, 3}}}, DType::f16, true)}) {
+    const Sample corners = choose_entries(pb, 0, 1);
+    CHECK(choose_neighbours(pb, 0) == corners.indices);
+    const std::vector<std::int64_t> indices = choose_neighbours(pb, 16);
+    CHECK(std::ranges::adjacent_find(indices, std::greater_equal<>{}) == indices.end());
+    CHECK(std::ranges::includes(indices, corners.indices));
+    CHECK(std::ssize(indices) >= corners.corners + 16);
+    std::set<std::int64_t> taps, x_lines, dy_lines;
+    for (const std::int64_t index : indices) {
+      const EntryTerms terms = entry_terms(pb, index);
+      taps.insert(index / pb.K / pb.group_c());
+      x_lines.insert(terms.x_channel * dtype_bytes(pb.dtype) / 64);
+      dy_lines.insert(terms.dy_channel * dtype_bytes(pb.dtype) / 64);
+    }
+    CHECK(std::ssize(taps) >= std::min<std::int64_t>(pb.taps(), 16));
+    CHECK(x_lines.size() <= 4);
+    CHECK(dy_lines.size() <= 4);
+    CHECK(choose_neighbours(pb, 16) == indices);
+    ++pb.N;
+    CHECK(choose_neighbours(pb, 16) != indices);
+    CHECK(std::ssize(choose_neighbours(pb, 500)) >= std::min(pb.dw_count(), 500 + corners.corners));
+  }
 }

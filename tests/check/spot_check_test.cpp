@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
+#include "check/sample.hpp"
 #include "support/cases.hpp"
 
 using namespace convgrad;
@@ -110,6 +112,45 @@ TEST_CASE("one wrong corner, or all elements, are seen") {
       });
 }
 
+TEST_CASE("what is left out, swapped or shifted is seen") {
+  for (const char* op : {"conv2d", "depthwise"}) {
+    const std::int64_t groups = op[0] == 'd' ? 64 : 1;
+    const WgradProblem problem =
+        make({"3x3", op, 4, 64, 64, groups, {{6, 3}, {7, 3}}}, DType::f32, true);
+    const auto x = filled(DType::f32, problem.x_count(), Fill::normal, 1);
+    const auto dy = filled(DType::f32, problem.dy_count(), Fill::normal, 2);
+    PlanOptions options;
+    options.in_memory = true;
+    const Plan plan = make_plan(problem, this_machine(), options);
+    const std::int64_t pixel = problem.K * 4, row = problem.axis[2].out * pixel;
+    const std::int64_t image = problem.axis[1].out * row, all = 4 * image;
+    const std::pair<std::int64_t, std::int64_t> left_out[] = {// bytes of dy
+                                                              {all - pixel, pixel},
+                                                              {0, pixel},
+                                                              {image, row},
+                                                              {image, image},
+                                                              {0, all / 2}};
+    CHECK(said_of(plan, sums_of(plan, x.data(), dy.data()), x.data(), dy.data()) == "");
+    for (const auto& [first, bytes] : left_out) {
+      auto wrong = dy;
+      std::memset(reinterpret_cast<char*>(wrong.data()) + first, 0,
+                  static_cast<std::size_t>(bytes));
+      CHECK(said_of(plan, sums_of(plan, x.data(), wrong.data()), x.data(), dy.data()) != "");
+    }
+    const std::vector<double> right = sums_of(plan, x.data(), dy.data());
+    const std::int64_t cells = problem.group_c() * problem.K;
+    for (std::int64_t tap = 0; tap < problem.taps(); ++tap) {  // another's in its place
+      std::vector<double> sums = right;
+      const auto other = right.begin() + (tap + 1) % problem.taps() * cells;
+      std::copy_n(other, cells, sums.begin() + tap * cells);
+      CHECK(said_of(plan, sums, x.data(), dy.data()) != "");
+    }
+    std::vector<double> shifted = right;  // by a channel
+    std::ranges::rotate(shifted, shifted.begin() + 1);
+    CHECK(said_of(plan, shifted, x.data(), dy.data()) != "");
+  }
+}
+
 TEST_CASE("the message names kernel, device, element, and what helps") {
   const WgradProblem problem =
       make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f32, true);
@@ -121,8 +162,9 @@ TEST_CASE("the message names kernel, device, element, and what helps") {
   const double want = sums[0];
   sums[0] += 1;
   const std::string said = said_of(plan, sums, x.data(), dy.data());
-  CHECK(said.find("cuda_simt_gemm on device 3 (A device) computes a wrong gradient: 1 of 32 "
-                  "elements that were checked, the first [0,0,0,0]: got ") == 0);
+  CHECK(said.find(cat("cuda_simt_gemm on device 3 (A device) computes a wrong gradient: 1 of ",
+                      choose_neighbours(problem, kSpotCheckOnDevice).size(),
+                      " elements that were checked, the first [0,0,0,0]: got ")) == 0);
   CHECK(said.find(cat("expected ", want)) != std::string::npos);
   CHECK(said.ends_with("nothing is written; use -b cpu"));
   sums[0] = std::numeric_limits<double>::quiet_NaN();
