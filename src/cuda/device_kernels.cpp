@@ -111,7 +111,8 @@ std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
   }
   const cuda::TapsChoice choice = cuda::taps_choice(problem);
   if (choice.layout.stages == 0) {
-    return cat("its copies take every ", cuda::kMaxBulkStep, "th position or nearer ones");
+    return cat("its copies take every ", cuda::kMaxBulkStep,
+               "th position or nearer ones, and begin at multiples of 8 channels");
   }
   if (choice.grid.count >= std::int64_t{1} << 31 || choice.tiles >= 1 << 20) {
     return cat("it has ", choice.grid.count, " chunks and ", choice.tiles, " tiles, too many");

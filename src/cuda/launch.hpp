@@ -210,12 +210,11 @@ View folded_view(Runtime& runtime, const TapsChoice& choice, const BlockParams& 
   result.n_stride = result.spatial[0] * (result.hi[0] - result.lo[0]);
   result.base = -images.begin * result.n_stride;
   for (int a = 0; a < 3; ++a) result.base -= result.lo[a] * result.spatial[a];
-  const std::int64_t elements = images.size() * result.n_stride,
-                     vectors = elements / FoldColumns::kVector;
+  const std::int64_t elements = images.size() * result.n_stride;
   runtime.template launch<FoldColumns>(
-      {work.x, packed, images.begin, vectors, choice.layout.folded, work.dy.lo[2], columns,
+      {work.x, packed, images.begin, choice.layout.folded, work.dy.lo[2], columns,
        choice.layout.folded_c, static_cast<int>(pitch)},
-      ceil_div<std::int64_t>(vectors, FoldColumns::kThreads));
+      elements / result.spatial[1]);
   packed += ceil_div<std::int64_t>(elements * 2, 256) * 256;
   return result;
 }

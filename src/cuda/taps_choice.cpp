@@ -84,7 +84,7 @@ class Layout {
 
   // Nothing where it does not fit.
   std::optional<TapsLayout> make() {
-    set_tiles();
+    if (!set_tiles()) return std::nullopt;
     l_.step_w = small(w_.stride);
     l_.step_h = small(h_.stride);
     l_.rows = way_.rows;
@@ -99,7 +99,7 @@ class Layout {
     } else if (way_.rows > 1 || way_.columns % kStepPixels != 0) {
       return std::nullopt;
     }
-    l_.steps = ceil_div(l_.rows * l_.pitch, kStepPixels);
+    set_steps(ceil_div(l_.rows * l_.pitch, kStepPixels));
     if (!set_copies(x_pitch)) return std::nullopt;
     if (x_pitch * (x_pitch > 1 ? w_.stride : 1) > kMaxBulkBox || l_.pitch > kMaxBulkBox ||
         l_.x_rows * (l_.x_rows > 1 ? h_.stride : 1) > kMaxBulkBox ||
@@ -117,7 +117,8 @@ class Layout {
     return way_.kind == TapsKind::rows64 || way_.kind == TapsKind::rows32;
   }
 
-  void set_tiles() {
+  // False where copies of some group could not begin.
+  bool set_tiles() {
     const std::int64_t group_c = problem_.group_c(), group_k = problem_.group_k();
     // Whole groups share a panel.
     const std::int64_t together =
@@ -125,6 +126,13 @@ class Layout {
             ? std::min<std::int64_t>({width_.channels / group_c, kPanelChannels / group_k, problem_.groups})
             : 1;
     l_.panel_groups = small(std::max<std::int64_t>(together, 1));
+    // Copies begin at whole vectors of 16 bytes.
+    const auto begins_at_vectors = [&] {
+      return l_.panel_groups >= problem_.groups || (l_.panel_groups * group_c % 8 == 0 &&
+                                                    l_.panel_groups * group_k % 8 == 0);
+    };
+    while (l_.panel_groups > 1 && !begins_at_vectors()) --l_.panel_groups;
+    if (!begins_at_vectors()) return false;
     l_.panels = small(ceil_div<std::int64_t>(problem_.groups, l_.panel_groups));
     l_.warpgroups = width_.warpgroups;
     l_.tile_k = kPanelChannels;
@@ -164,6 +172,18 @@ class Layout {
     l_.c_tiles = l_.panel_groups > 1 ? 1 : tiles(group_c, l_.tile_c);
     l_.s_tiles = tiles(w_.taps, l_.tile_s);
     l_.r_tiles = tiles(h_.taps, l_.tile_r);
+    return true;
+  }
+
+  // As few steps as there can be, of which as many as can be are begun together.
+  void set_steps(int least) {
+    l_.steps = std::numeric_limits<int>::max();
+    for (const int together : {7, 5, 4, 3}) {
+      const int steps = round_up(least, together);
+      if (steps >= l_.steps) continue;
+      l_.steps = steps;
+      l_.together = together;
+    }
   }
 
   // With stride 2, even and odd filter rows see even and odd rows of x: one of them a warpgroup.
@@ -284,8 +304,10 @@ double clocks_of(const TapsChoice& choice, const SliceGrid& slices, double each)
   const std::int64_t blocks = slices.count() * choice.tiles;
   const auto waves = static_cast<double>(ceil_div(blocks, kMultiprocessors));
   const auto longest = static_cast<double>(longest_slice(slices));
-  return std::max(waves * longest * each, bytes / kFromMemory) + waves * (kBegin + stored / kToL2) +
-         kTreeBegin + static_cast<double>(blocks) * stored / kTree;
+  const bool has_totals = longest_slice(slices) > l.sum_chunks;
+  return std::max(waves * longest * each, bytes / kFromMemory) +
+         waves * (kBegin + stored / kToL2 * (has_totals ? 4 : 1)) + kTreeBegin +
+         static_cast<double>(blocks) * stored / kTree * (has_totals ? 2 : 1);
 }
 
 // Returns the slices that take the least time, and that time.
@@ -353,6 +375,8 @@ TapsChoice taps_choice(const WgradProblem& original) {
   shape.K = std::max(shape.K, shape.groups);
   for (SpatialAxis& axis : shape.axis) axis.out = std::max<std::int64_t>(axis.out, 1);
   const WgradProblem fold = folded(shape);
+  const std::int64_t most_pixels =
+      dtype_bytes(original.out_dtype) == 2 ? kSumPixels : kSumPixels / 2;
   // Of each kind only the ways whose loops are the shortest, as slices take time to choose.
   constexpr std::size_t kMost = 3;
   std::map<std::array<bool, 4>, std::vector<std::pair<double, TapsChoice>>> candidates;
@@ -362,6 +386,8 @@ TapsChoice taps_choice(const WgradProblem& original) {
     if (!layout) return;
     TapsChoice choice{way.kind, way.folds, problem, *layout, grid_of(problem, way), 0};
     choice.tiles = tile_count(*layout, problem);
+    const std::int64_t pixels = way.rows * std::int64_t{way.columns};
+    choice.layout.sum_chunks = static_cast<int>(std::max<std::int64_t>(most_pixels / pixels, 1));
     const double clocks = static_cast<double>(choice.tiles * choice.grid.count) *
                           chunk_clocks(*layout, width_of(way.kind));
     const auto kind = static_cast<int>(way.kind);
@@ -381,11 +407,6 @@ TapsChoice taps_choice(const WgradProblem& original) {
   }
   if (term_count(original) == 0 || original.dw_count() == 0) best.grid.count = 0;
   TapsLayout& l = best.layout;
-  const std::int64_t pixels =
-      std::max<std::int64_t>(l.rows * std::min<std::int64_t>(best.problem.axis[2].out, l.pitch), 1);
-  const bool is_long = dtype_bytes(original.out_dtype) == 2;
-  l.sum_chunks = static_cast<int>(
-      std::max<std::int64_t>((is_long ? kSumPixels : kSumPixels / 2) / pixels, 1));
   l.slice_sums = best.tiles * (tile_bytes(width_of(best.kind)) / 4);
   return best;
 }

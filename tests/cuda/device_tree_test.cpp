@@ -24,6 +24,12 @@ struct Padded {
   static Value nothing() { return -0.0f; }
   static double value(Value value) { return value; }
   static std::int64_t elements(const Params& p) { return (p.dw_count + 3) / 4 * 4; }
+  struct Places {
+    const Params& p;
+    std::int64_t first;
+    Places(const Params& params, std::int64_t element) : p(params), first(element) {}
+    std::int64_t at(int i) const { return place(p, first + i); }
+  };
   static std::int64_t place(const Params& p, std::int64_t element) {
     return p.dw_count - 1 - element;
   }
@@ -63,7 +69,7 @@ void check_tree(std::int64_t count, std::int64_t slots, DType dtype) {
   }
   std::vector<double> placed(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < elements; ++i) {
-    const std::int64_t at = Form::place(form, i);
+    const std::int64_t at = typename Form::Places(form, i).at(0);
     if (at >= 0) placed[static_cast<std::size_t>(at)] = tree[static_cast<std::size_t>(i)];
   }
   std::vector<std::byte> want(static_cast<std::size_t>(count * item)), got = want;

@@ -306,17 +306,23 @@ class EmulatedBlock {
   }
   // The last thread that begins products computes them. What they read must be there for every
   // thread that begins them; whoever has waited may overwrite it.
-  template <class Op>
-  void begin_multiply(std::uint64_t a, std::uint64_t b, typename Op::C& c) {
+  template <class Op, int kSteps>
+  void begin_multiply(std::uint64_t a, std::uint32_t a_bytes, std::uint64_t b,
+                      std::uint32_t b_bytes, typename Op::C& c) {
     const Unseen unseen;
     Warpgroup& group = warpgroup();
     team_.operands[static_cast<std::size_t>(thread_)].c = &c;
+    const auto each = [&](auto&& f) {
+      for (std::uint32_t i = 0; i < kSteps; ++i) {
+        f(cuda::operand_after(a, i * a_bytes), cuda::operand_after(b, i * b_bytes));
+      }
+    };
     begin(helper());
-    tell_reads<Op>(helper(), a, b);
+    each([&](std::uint64_t left, std::uint64_t right) { tell_reads<Op>(helper(), left, right); });
     helper().release(group.begun);
     meet(group.barrier, [&] {
       group.products->acquire(group.begun);
-      multiply_group<Op>(a, b);
+      each([&](std::uint64_t left, std::uint64_t right) { multiply_group<Op>(left, right); });
       group.products->release(group.ended[products_ % kUnderWay]);
     });
     ++products_;

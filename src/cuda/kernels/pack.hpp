@@ -62,40 +62,47 @@ struct FoldColumns {
   static constexpr int kThreads = 256, kVector = 8;
 
   struct Params {
-    View from;            // the block: images from n, positions lo to hi
-    void* to;             // [image][d][h][column][pitch]
+    View from;  // the block: images from n, positions lo to hi
+    void* to;   // [image][d][h][column][pitch]
     std::int64_t n;
-    std::int64_t vectors;  // of all pixels
-    Axis w;                // stride, dilation and pad of the columns
+    Axis w;  // the columns' stride, dilation and pad
     int first_column, columns, channels, pitch;
   };
   struct Regs {};
   struct Shared {};
 
+  // A task is a row.
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
-    const std::int64_t i = task * kThreads + block.thread();
-    if (i >= p.vectors) return;
-    const int many = p.pitch / kVector, first = static_cast<int>(i % many) * kVector;
-    const std::int64_t pixel = i / many, row = pixel / p.columns;
     const int height = p.from.hi[1] - p.from.lo[1], depth = p.from.hi[0] - p.from.lo[0];
-    const std::int64_t plane = row / height;
-    const int column = p.first_column + static_cast<int>(pixel % p.columns);
-    const std::int64_t at =
+    const std::int64_t plane = task / height;
+    const std::int64_t row =
         p.from.pixel(p.n + plane / depth, p.from.lo[0] + static_cast<int>(plane % depth),
-                     p.from.lo[1] + static_cast<int>(row % height), 0);
+                     p.from.lo[1] + static_cast<int>(task % height), 0);
     struct alignas(16) Vector {
       std::uint16_t element[kVector];
-    } result;
+    };
     const auto* from = static_cast<const std::uint16_t*>(p.from.data);
-    CONVGRAD_UNROLL
-    for (int e = 0; e < kVector; ++e) {
-      const int s = (first + e) / p.channels, c = (first + e) % p.channels;
-      const int in = p.w.first_input(column) + s * p.w.dilation;
-      const bool there = s < p.w.taps && in >= p.from.lo[2] && in < p.from.hi[2];
-      result.element[e] = there ? from[at + in * p.from.spatial[2] + c * p.from.c_stride] : 0;
+    const auto many = static_cast<std::uint32_t>(p.pitch / kVector),
+               channels = static_cast<std::uint32_t>(p.channels),
+               vectors = many * static_cast<std::uint32_t>(p.columns);
+    auto* const to = static_cast<Vector*>(p.to) + task * vectors;
+    for (auto i = static_cast<std::uint32_t>(block.thread()); i < vectors; i += kThreads) {
+      const std::uint32_t first = i % many * kVector;
+      int s = static_cast<int>(first / channels), c = static_cast<int>(first % channels);
+      int in = p.w.first_input(p.first_column + static_cast<int>(i / many)) + s * p.w.dilation;
+      Vector result;
+      CONVGRAD_UNROLL
+      for (int e = 0; e < kVector; ++e) {
+        const bool there = s < p.w.taps && in >= p.from.lo[2] && in < p.from.hi[2];
+        result.element[e] = there ? from[row + in * p.from.spatial[2] + c * p.from.c_stride] : 0;
+        const bool last = ++c == p.channels;
+        s += last ? 1 : 0;
+        in += last ? p.w.dilation : 0;
+        c = last ? 0 : c;
+      }
+      to[i] = result;
     }
-    static_cast<Vector*>(p.to)[i] = result;
   }
 };
 

@@ -13,13 +13,14 @@
 namespace convgrad::cuda {
 
 // A form says what partial gradients are made of; another kernel may have its own:
-//   using Value;               // elements have this type, 16 bytes have one or several
-//   struct Params;             // plain numbers
-//   kWholeVectors;             // elements() is a multiple of 16 / sizeof(Value), and memory
-//   aligned Value nothing();           // its value() is -0, which changes no number that it is
-//   added to double value(Value) int64 elements(Params)     // of a slice, one behind the other,
-//   those that pad it among them int64 place(Params, i)     // of element i in dw, [tap][c][k], or
-//   -1 where it pads
+//   using Value;             // elements have this type, 16 bytes have one or several
+//   struct Params;           // plain numbers
+//   kWholeVectors;           // elements() is a multiple of 16 / sizeof(Value), memory aligned
+//   Value nothing();         // its value() is -0, which changes no number that it is added to
+//   double value(Value)
+//   int64 elements(Params)   // of a slice, one behind the other, those that pad it among them
+//   Places(Params, first).at(i)  // where element first + i of a vector, which begins with element
+//                                // `first`, is in dw, [tap][c][k]; -1 where it pads
 //
 // This one is dw itself: pairs of floats, or doubles.
 template <typename Acc>
@@ -36,7 +37,11 @@ struct DenseSums {
   }
   CONVGRAD_HD static double value(const Value& sum) { return sum.value(); }
   CONVGRAD_HD static std::int64_t elements(const Params& p) { return p.dw_count; }
-  CONVGRAD_HD static std::int64_t place(const Params&, std::int64_t element) { return element; }
+  struct Places {
+    std::int64_t first;
+    CONVGRAD_HD Places(const Params&, std::int64_t element) : first(element) {}
+    CONVGRAD_HD std::int64_t at(int i) const { return first + i; }
+  };
 };
 
 // The tree is that of src/engine/partial_tree.hpp: neighbours are added, then neighbours of those,
@@ -138,8 +143,9 @@ struct ReduceSlices {
     return sums;
   }
 
-  CONVGRAD_HD static void write(const Params& p, std::int64_t element, double sum) {
-    const std::int64_t at = Form::place(p.form, element);
+  CONVGRAD_HD static void write(const Params& p, const typename Form::Places& places, int i,
+                                double sum) {
+    const std::int64_t at = places.at(i);
     if (at >= 0) write_as(p.dtype, sum, p.dw, at);
   }
 
@@ -151,8 +157,9 @@ struct ReduceSlices {
     if constexpr (kWays == 1) {
       if (element >= end) return;
       const Sums sums = add_run(p, 0, element);
+      const typename Form::Places places(p.form, element);
       CONVGRAD_UNROLL
-      for (int e = 0; e < kVector; ++e) write(p, element + e, sums.of[e]);
+      for (int e = 0; e < kVector; ++e) write(p, places, e, sums.of[e]);
     } else {
       if (element < end) {
         const Sums sums = add_run(p, way * p.run, element);
@@ -170,7 +177,8 @@ struct ReduceSlices {
         CONVGRAD_UNROLL
         for (int i = 0; i < kWays; i += 2 * apart) sums[i] += sums[i + apart];
       }
-      write(p, first + own, sums[0]);
+      write(p, typename Form::Places(p.form, (first + own) / kVector * kVector),
+            static_cast<int>((first + own) % kVector), sums[0]);
     }
   }
 };

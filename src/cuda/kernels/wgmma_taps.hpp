@@ -48,6 +48,7 @@ struct TapsLayout {
   // Where a warpgroup's operands are in a stage, and how far its panels are apart.
   int a_at[3], b_at[3], panel_bytes;
   int pitch, rows, steps;  // a chunk in k
+  int together;            // steps that are begun together: 3, 4, 5 or 7
   int x_pitch, x_rows;     // a box of x
   int step_w, step_h;      // of input positions for an output pixel
   int sum_chunks;          // that one float32 sum may have
@@ -83,9 +84,8 @@ CONVGRAD_HD TapsTile taps_tile(const TapsLayout& l, const Shape& shape, std::uin
 }
 
 // Where sum (row, column) of a warpgroup is in dw; -1 if it is none of dw's.
-CONVGRAD_HD std::int64_t taps_place(const TapsLayout& l, const Shape& shape,
-                                           const TapsTile& tile, int panel_width, int warpgroup,
-                                           int row, int column) {
+CONVGRAD_HD std::int64_t taps_place(const TapsLayout& l, const Shape& shape, const TapsTile& tile,
+                                    int panel_width, int warpgroup, int row, int column) {
   const int panel = column / panel_width, k = tile.k + warpgroup * l.group_k + row,
             c = tile.c + panel * l.panel_c + column % panel_width,
             r = tile.r + warpgroup * l.group_r + panel * l.panel_r, s = tile.s + panel * l.panel_s;
@@ -99,9 +99,9 @@ CONVGRAD_HD std::int64_t taps_place(const TapsLayout& l, const Shape& shape,
     if (in_group < 0 || in_group >= shape.group_c) return -1;
     if (group >= l.panel_groups || tile.group + group >= shape.groups) return -1;
   }
-  const std::int64_t tap = (tile.t * shape.axis[1].taps + r) * shape.axis[2].taps + s;
-  return (tap * shape.group_c + in_group) * shape.K +
-         static_cast<std::int64_t>(tile.group) * shape.group_k + k;
+  const int tap = (tile.t * shape.axis[1].taps + r) * shape.axis[2].taps + s;
+  return (static_cast<std::int64_t>(tap) * shape.group_c + in_group) * shape.K +
+         tile.group * shape.group_k + k;
 }
 
 // Which slice a task has. There are fewer tasks than 2^31, and chunks than 2^32 (taps_choice.cpp):
@@ -357,8 +357,8 @@ struct WgmmaTaps {
         typename PanelOp::C products;
         CONVGRAD_UNROLL
         for (int e = 0; e < PanelOp::kElementsC; ++e) products[e] = sums[e];
-        block.template begin_multiply<PanelOp>(block.operand(step.dy, kRowBytes, 0),
-                                               block.operand(step.x, kRowX, 0), products);
+        block.template begin_multiply<PanelOp, 1>(block.operand(step.dy, kRowBytes, 0), 0,
+                                                  block.operand(step.x, kRowX, 0), 0, products);
         block.template wait_multiplies<PanelOp, 0>(products);
         block.sync_group();
         CONVGRAD_UNROLL
@@ -429,9 +429,9 @@ struct WgmmaTaps {
     }
   };
 
-  // Forms the products of `count` chunks. The first one is begun apart: others than products
-  // wrote its sums, and products overlap that only products precede (ptxas, C7515).
-  template <class Block>
+  // Forms the products of `count` chunks, kSteps steps at a time. The first are begun apart: others
+  // than products wrote their sums, and products overlap that only products precede (ptxas, C7515).
+  template <int kSteps, class Block>
   CONVGRAD_HD static void multiply(Block& block, const TapsLayout& l, int count, Turn& turn,
                                    typename Op::C& sums) {
     Shared& s = block.shared;
@@ -445,25 +445,31 @@ struct WgmmaTaps {
       a = operand_after(first_a, stage);
       b = operand_after(first_b, stage);
     };
+    const auto begin = [&] {
+      block.template begin_multiply<Op, kSteps>(a, kStepPixels * kRowBytes, b, kStepPixels * kRowX,
+                                                sums);
+      a = operand_after(a, kSteps * kStepPixels * kRowBytes);
+      b = operand_after(b, kSteps * kStepPixels * kRowX);
+    };
     enter();
-    block.template begin_multiply<Op>(a, b, sums);
-    int left = count * l.steps - 1, step = 1, used = turn.stage;
+    begin();
+    int left = l.steps - kSteps, used = turn.stage;
     CONVGRAD_NO_UNROLL
-    for (; left > 0; --left) {
-      a = operand_after(a, kStepPixels * kRowBytes);
-      b = operand_after(b, kStepPixels * kRowX);
-      if (step == l.steps) {
+    for (;;) {
+      const bool entered = left == 0;
+      if (entered) {
+        if (--count == 0) break;
         turn.next();
         enter();
-        step = 0;
+        left = l.steps;
       }
-      block.template begin_multiply<Op>(a, b, sums);
+      begin();
+      left -= kSteps;
       block.template wait_multiplies<Op, 1>(sums);
-      if (step == 0) {
+      if (entered) {
         block.arrive_by_warps(s.used[used]);
         used = turn.stage;
       }
-      ++step;
     }
     block.template wait_multiplies<Op, 0>(sums);
     block.arrive_by_warps(s.used[used]);
@@ -487,7 +493,19 @@ struct WgmmaTaps {
       for (int e = 0; e < Op::kElementsC; ++e) sums[e] = 0;
       const TapsSum part = part_behind(done);
       if (part.before > 0) load(Task(p, opaque(number)), group, thread, sums);
-      multiply(block, l, part.count, turn, sums);
+      switch (l.together) {
+        case 3:
+          multiply<3>(block, l, part.count, turn, sums);
+          break;
+        case 4:
+          multiply<4>(block, l, part.count, turn, sums);
+          break;
+        case 5:
+          multiply<5>(block, l, part.count, turn, sums);
+          break;
+        default:
+          multiply<7>(block, l, part.count, turn, sums);
+      }
       const bool finite = !block.any_of_group(!all_finite(sums));
       const Task task(p, opaque(number));
       const TapsSum now = part_behind(done);
@@ -543,20 +561,31 @@ struct TapsSums {
   CONVGRAD_HD static Value nothing() { return Value(-0.0f); }
   CONVGRAD_HD static double value(Value sum) { return sum; }
   CONVGRAD_HD static std::int64_t elements(const Params& p) { return p.layout.slice_sums; }
-  CONVGRAD_HD static std::int64_t place(const Params& p, std::int64_t element) {
-    auto rest = static_cast<std::uint32_t>(element);
-    const auto take = [&](std::uint32_t count) {
-      const auto digit = static_cast<int>(rest % count);
-      rest /= count;
-      return digit;
-    };
-    const int in_vector = take(4), thread = take(kWarpgroup), vector = take(Body::kVectors),
-              group = take(Body::kGroupCount);
-    int row, column;
-    Body::Op::c_place(thread, vector * 4 + in_vector, row, column);
-    return taps_place(p.layout, p.shape, taps_tile(p.layout, p.shape, rest), Body::kRowX / 2, group,
-                      row, column);
-  }
+  // Elements of a vector are of one thread, two by two in a row.
+  struct Places {
+    const Params& p;
+    TapsTile tile;
+    int group, row, column, first;
+
+    CONVGRAD_HD Places(const Params& params, std::int64_t element) : p(params) {
+      auto rest = static_cast<std::uint32_t>(element);
+      const auto take = [&](std::uint32_t count) {
+        const auto digit = static_cast<int>(rest % count);
+        rest /= count;
+        return digit;
+      };
+      first = take(4);
+      const int thread = take(kWarpgroup), vector = take(Body::kVectors);
+      group = take(Body::kGroupCount);
+      tile = taps_tile(p.layout, p.shape, rest);
+      Body::Op::c_place(thread, vector * 4, row, column);
+    }
+    CONVGRAD_HD std::int64_t at(int i) const {
+      const int e = first + i;
+      return taps_place(p.layout, p.shape, tile, Body::kRowX / 2, group, row + e / 2 * 8,
+                        column + e % 2);
+    }
+  };
 };
 
 }  // namespace convgrad::cuda
