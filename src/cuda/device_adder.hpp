@@ -133,12 +133,22 @@ class DeviceAdder final : public DeviceSum {
     if (cuda_.kernel->one_slice) {
       return compute_cudnn(runtime_, kernel, pb, work, last_images_, packed_);
     }
-    launch_block(runtime_, kernel, pb, work, last_slices_, last_images_, packed_);
+    launch_block(runtime_, kernel, pb, work, last_slices_, last_images_, packed_,
+                 written(pb.out_dtype));
     add_slices({0, plan_.schedule.slices.count()}, pb.out_dtype);
+  }
+
+  // dw_, where a kernel writes it, which has all of the only slice.
+  WrittenDw written(DType dtype) const {
+    const Schedule& schedule = plan_.schedule;
+    const bool writes = schedule.blocks.count == 1 &&
+                        writes_dw(cuda_.kernel->name, plan_.problem, schedule.slices);
+    return writes ? WrittenDw{dw_, dtype} : WrittenDw{};
   }
 
   // Adds the partial gradients of these slices to dw_, rounded to the dtype.
   void add_slices(Range slices, DType dtype) {
+    if (written(dtype).dw != nullptr) return;
     launch_sum(runtime_, cuda_.kernel->name, plan_.problem, plan_.schedule.slices, slices,
                partials_, dw_, dtype);
   }
@@ -203,7 +213,8 @@ class DeviceAdder final : public DeviceSum {
     last_work_ = work;
     last_slices_ = last - first + 1;
     last_images_ = images;
-    launch_block(runtime_, cuda_.kernel->name, plan_.problem, work, last_slices_, images, packed_);
+    launch_block(runtime_, cuda_.kernel->name, plan_.problem, work, last_slices_, images, packed_,
+                 written(result_ != nullptr ? plan_.problem.out_dtype : DType::f64));
   }
 
   const Plan plan_;

@@ -233,13 +233,13 @@ inline View outside(View x, const void* data) {
 // Maps for bulk copies are made for each block, as they hold its address and extents.
 template <class Runtime>
 void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockParams& block,
-                  std::int64_t slices, Range images, void* memory) {
+                  std::int64_t slices, Range images, void* memory, const WrittenDw& written) {
   const TapsChoice choice = taps_choice(problem);
   const WgradProblem& pb = choice.problem;
   auto* packed = static_cast<std::byte*>(memory);
   TapsParams params{block, with_slices(choice, {block.chunk_count, block.unit, block.partitions,
                                                 block.interleave}),
-                    {}, {}, images.begin};
+                    {}, {}, images.begin, written};
   BlockParams& work = params.work;
   TapsLayout& l = params.layout;
   work.shape = shape_of(pb);
@@ -292,17 +292,26 @@ void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem&
   });
 }
 
-// Adds the products of a block of these images to the partials of `slices` slices. packed has the
-// kernel's packed_bytes().
+// Whether launch_block() writes dw itself where a block has all of these slices: the only one, of
+// one sum.
+inline bool writes_dw(std::string_view kernel, const WgradProblem& problem,
+                      const SliceGrid& slices) {
+  return kernel == "cuda_wgmma" && slices.count() == 1 &&
+         !with_slices(taps_choice(problem), slices).has_totals;
+}
+
+// Adds the products of a block of these images to the partials of `slices` slices, or writes dw.
+// packed has the kernel's packed_bytes().
 template <class Runtime>
 void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
-                  const BlockParams& work, std::int64_t slices, Range images, void* packed) {
+                  const BlockParams& work, std::int64_t slices, Range images, void* packed,
+                  const WrittenDw& written = {}) {
   if (kernel == "cuda_streaming") {
     launch_depthwise(runtime, problem, work, slices, images, packed);
   } else if (kernel.starts_with("cudnn")) {
     launch_cudnn(runtime, kernel, problem, work, images, packed);
   } else if (kernel == "cuda_wgmma") {
-    launch_wgmma(runtime, problem, work, slices, images, packed);
+    launch_wgmma(runtime, problem, work, slices, images, packed, written);
   } else {
     launch_gemm(runtime, kernel, problem, work, slices, images, packed);
   }

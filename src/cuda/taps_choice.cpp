@@ -133,7 +133,6 @@ class Layout {
     };
     while (l_.panel_groups > 1 && !begins_at_vectors()) --l_.panel_groups;
     if (!begins_at_vectors()) return false;
-    l_.panels = small(ceil_div<std::int64_t>(problem_.groups, l_.panel_groups));
     l_.warpgroups = width_.warpgroups;
     l_.tile_k = kPanelChannels;
     l_.tile_c = width_.channels;
@@ -166,10 +165,11 @@ class Layout {
       l_.tile_c = small(l_.panel_groups * group_c);
     }
     const auto tiles = [&](std::int64_t count, int of) {
-      return small(std::max<std::int64_t>(ceil_div<std::int64_t>(count, of), 1));
+      return divisor(std::max<std::int64_t>(ceil_div<std::int64_t>(count, of), 1));
     };
-    l_.k_tiles = l_.panel_groups > 1 ? 1 : tiles(group_k, l_.tile_k);
-    l_.c_tiles = l_.panel_groups > 1 ? 1 : tiles(group_c, l_.tile_c);
+    l_.k_tiles = l_.panel_groups > 1 ? divisor(1) : tiles(group_k, l_.tile_k);
+    l_.c_tiles = l_.panel_groups > 1 ? divisor(1) : tiles(group_c, l_.tile_c);
+    l_.t_tiles = divisor(problem_.axis[0].taps);
     l_.s_tiles = tiles(w_.taps, l_.tile_s);
     l_.r_tiles = tiles(h_.taps, l_.tile_r);
     return true;
@@ -257,8 +257,11 @@ class Layout {
 };
 
 std::int64_t tile_count(const TapsLayout& l, const WgradProblem& problem) {
-  return std::int64_t{l.k_tiles} * l.c_tiles * l.s_tiles * l.r_tiles * l.panels *
-         problem.axis[0].taps;
+  std::int64_t count = ceil_div<std::int64_t>(problem.groups, l.panel_groups);
+  for (const Divisor& of : {l.k_tiles, l.c_tiles, l.s_tiles, l.r_tiles, l.t_tiles}) {
+    count *= of.value;
+  }
+  return count;
 }
 
 // Chunks are `rows` rows of an image, or pieces of one row.
@@ -422,6 +425,10 @@ TapsLayout with_slices(const TapsChoice& choice, const SliceGrid& slices) {
   const std::int64_t parts = std::max<std::int64_t>(slices.partitions, 1);
   layout.units = static_cast<std::uint32_t>(slices.chunks / slices.unit / parts);
   layout.units_over = static_cast<std::uint32_t>(slices.chunks / slices.unit % parts);
+  layout.tiles = divisor(choice.tiles);
+  layout.interleave = divisor(slices.interleave);
+  layout.partitions = divisor(parts);
+  layout.sums = divisor(layout.sum_chunks);
   layout.total_bytes = slices.count() * layout.slice_sums * 4;
   return layout;
 }

@@ -77,6 +77,31 @@ CONVGRAD_HD constexpr int quotient(int i, std::uint32_t reciprocal) {
 }
 static_assert(kLongChunkPixels <= 1 << 12);
 
+// Divides numbers below 2^31 by one that is known before a kernel starts, by a product (Granlund
+// and Montgomery, Division by invariant integers using multiplication, 1994): magic is 2^(31 +
+// shift) / value rounded up, which adds less than 2^-shift of a unit to n * magic / 2^(31 + shift).
+struct Divisor {
+  std::uint32_t value, magic;
+  int shift;  // the least with value <= 2^shift
+
+  CONVGRAD_HD std::uint32_t quotient(std::uint32_t n) const {
+    return static_cast<std::uint32_t>((static_cast<std::uint64_t>(n) * magic) >> (31 + shift));
+  }
+  // Returns the remainder, and leaves the quotient.
+  CONVGRAD_HD std::uint32_t take(std::uint32_t& n) const {
+    const std::uint32_t rest = quotient(n), remainder = n - rest * value;
+    n = rest;
+    return remainder;
+  }
+};
+inline Divisor divisor(std::int64_t value) {
+  int shift = 0;
+  while (std::int64_t{1} << shift < value) ++shift;
+  const std::uint64_t power = std::uint64_t{1} << (31 + shift);
+  const auto by = static_cast<std::uint64_t>(value);
+  return {static_cast<std::uint32_t>(value), static_cast<std::uint32_t>((power + by - 1) / by), shift};
+}
+
 // Describes the cut of all output pixels into chunks (split_box), so that boxes follow without
 // 64-bit divisions: along each axis chunks are pieces of `full` pixels, q fastest. They are one
 // pixel long on axes outside the one that chunks split, and the whole extent on those inside it.

@@ -20,6 +20,7 @@
 #pragma once
 
 #include "cuda/kernels/geometry.hpp"
+#include "cuda/kernels/round.hpp"
 #include "cuda/kernels/wgmma.hpp"
 
 namespace convgrad::cuda {
@@ -32,7 +33,7 @@ inline constexpr int kTapsStageBytes = 208 << 10, kMaxTapsStages = 8, kMaxTapsCo
 struct TapsLayout {
   // Tiles from the innermost on, and what each has of it; then taps t, then panels of groups: one
   // group, or as many whole ones as 64 channels of x or dy are.
-  int k_tiles, c_tiles, s_tiles, r_tiles, panels;
+  Divisor k_tiles, c_tiles, s_tiles, r_tiles, t_tiles;
   int tile_k, tile_c, tile_s, tile_r, panel_groups;
   // Panel j of warpgroup g has tap (r, s) = (g * group_r + j * panel_r, j * panel_s) of the tile,
   // input channels from j * panel_c and output channels from g * group_k on.
@@ -57,7 +58,9 @@ struct TapsLayout {
   Axis folded;
   int folded_c;
   bool has_totals;           // slices are longer than one sum
-  std::uint32_t units, units_over;  // that each partition has (schedule.hpp), and those left over
+  // The slices (schedule.hpp): of units of chunks each partition has so many, and these are left.
+  std::uint32_t units, units_over;
+  Divisor tiles, interleave, partitions, sums;
   std::int64_t slice_sums;   // of a slice's partial gradient: of all tiles
   std::int64_t total_bytes;  // in front of the totals: all slices' sums
 };
@@ -66,20 +69,14 @@ struct TapsTile {
   int group, t, r, s, c, k;  // the first of each; c and k within the group
 };
 
-CONVGRAD_HD TapsTile taps_tile(const TapsLayout& l, const Shape& shape, std::uint32_t tile) {
-  const auto take = [&](int count) {
-    const std::uint32_t rest = tile / static_cast<std::uint32_t>(count);
-    const auto digit = static_cast<int>(tile - rest * static_cast<std::uint32_t>(count));
-    tile = rest;
-    return digit;
-  };
+CONVGRAD_HD TapsTile taps_tile(const TapsLayout& l, std::uint32_t tile) {
   TapsTile result;
-  result.k = take(l.k_tiles) * l.tile_k;
-  result.c = take(l.c_tiles) * l.tile_c;
-  result.s = take(l.s_tiles) * l.tile_s;
-  result.r = take(l.r_tiles) * l.tile_r;
-  result.t = take(shape.axis[0].taps);
-  result.group = take(l.panels) * l.panel_groups;
+  result.k = static_cast<int>(l.k_tiles.take(tile)) * l.tile_k;
+  result.c = static_cast<int>(l.c_tiles.take(tile)) * l.tile_c;
+  result.s = static_cast<int>(l.s_tiles.take(tile)) * l.tile_s;
+  result.r = static_cast<int>(l.r_tiles.take(tile)) * l.tile_r;
+  result.t = static_cast<int>(l.t_tiles.take(tile));
+  result.group = static_cast<int>(tile) * l.panel_groups;
   return result;
 }
 
@@ -104,34 +101,42 @@ CONVGRAD_HD std::int64_t taps_place(const TapsLayout& l, const Shape& shape, con
          tile.group * shape.group_k + k;
 }
 
-// Which slice a task has. There are fewer tasks than 2^31, and chunks than 2^32 (taps_choice.cpp):
-// a 64-bit division takes ten times as long, before anything is computed.
-CONVGRAD_HD std::uint32_t taps_slice(const BlockParams& w, std::int64_t task) {
-  return static_cast<std::uint32_t>(w.first_slice) +
-         static_cast<std::uint32_t>(task) / static_cast<std::uint32_t>(w.tiles);
-}
+// A task is a tile of a slice, tiles inside. There are fewer than 2^31, and chunks as well
+// (device_kernels.cpp).
+struct TapsTask {
+  std::uint32_t slice, tile;
+  CONVGRAD_HD TapsTask(const BlockParams& w, const TapsLayout& l, std::int64_t number) {
+    slice = static_cast<std::uint32_t>(number);
+    tile = l.tiles.take(slice);
+    slice += static_cast<std::uint32_t>(w.first_slice);
+  }
+};
 
 // The chunks of a slice in the block, as dealt_chunks() has them: `left` from `chunk` on, and how
-// many of the slice's are before them, and all.
+// many of the slice's are before them, and all. Without divisions, which take longer than anything
+// else before the first product.
 struct TapsWalk {
   std::uint32_t chunk, step, left, before, all;
 
-  CONVGRAD_HD TapsWalk(const BlockParams& w, const TapsLayout& l, std::int64_t task)
-      : step(static_cast<std::uint32_t>(w.interleave)), left(0) {
-    const std::uint32_t slice = taps_slice(w, task), partition = slice / step;
-    const std::uint32_t first = begin_of(w, l, partition) + slice % step,
+  CONVGRAD_HD TapsWalk(const BlockParams& w, const TapsLayout& l, std::uint32_t slice)
+      : step(l.interleave.value), left(0) {
+    std::uint32_t partition = slice;
+    const std::uint32_t own = l.interleave.take(partition);
+    const std::uint32_t first = begin_of(w, l, partition) + own,
                         end = begin_of(w, l, partition + 1);
     const auto here = static_cast<std::uint32_t>(w.chunk_begin),
                stop = least(end, static_cast<std::uint32_t>(w.chunk_end));
-    all = first < end ? ceil_div(end - first, step) : 0;
-    before = first < here ? ceil_div(here - first, step) : 0;
+    const auto steps = [&](std::uint32_t from, std::uint32_t to) {
+      return from < to ? l.interleave.quotient(to - from + step - 1) : 0;
+    };
+    all = steps(first, end);
+    before = steps(first, here);
     chunk = first + before * step;
-    if (chunk < stop) left = ceil_div(stop - chunk, step);
+    left = steps(chunk, stop);
   }
   CONVGRAD_HD static std::uint32_t begin_of(const BlockParams& w, const TapsLayout& l,
                                             std::uint32_t partition) {
-    return (l.units * partition +
-            l.units_over * partition / static_cast<std::uint32_t>(w.partitions)) *
+    return (l.units * partition + l.partitions.quotient(l.units_over * partition)) *
            static_cast<std::uint32_t>(w.unit);
   }
 };
@@ -143,16 +148,23 @@ struct TapsSum {
   int before, count;
   bool ended, first;
 
-  CONVGRAD_HD TapsSum(const TapsWalk& walk, int sum_chunks, std::uint32_t done) {
+  CONVGRAD_HD TapsSum(const TapsWalk& walk, const Divisor& sums, std::uint32_t done) {
     const std::uint32_t at = walk.before + done;
     chunk = walk.chunk + done * walk.step;
-    before = static_cast<int>(at % static_cast<std::uint32_t>(sum_chunks));
+    std::uint32_t sum = at;
+    before = static_cast<int>(sums.take(sum));
     const int rest = static_cast<int>(
-        least(static_cast<std::uint32_t>(sum_chunks - before), walk.all - at));
+        least(sums.value - static_cast<std::uint32_t>(before), walk.all - at));
     count = least(rest, static_cast<int>(walk.left - done));
     ended = count == rest;
-    first = at < static_cast<std::uint32_t>(sum_chunks);
+    first = sum == 0;
   }
+};
+
+// Where dw is written, rounded to the dtype, by what has all of its sums; or not at all.
+struct WrittenDw {
+  void* dw = nullptr;
+  DType dtype = DType::f64;
 };
 
 struct TapsParams {
@@ -160,6 +172,7 @@ struct TapsParams {
   TapsLayout layout;
   BulkTensor x, dy;
   std::int64_t first_image;  // of the block
+  WrittenDw written;         // where there is one slice, and the block has all of it
 };
 
 // Panels of kWidth input channels, kPanels of them a warpgroup.
@@ -202,21 +215,19 @@ struct WgmmaTaps {
   // What the threads of a block know of their task.
   struct Task {
     const Params& p;
-    std::uint32_t slice, tile_number;
+    TapsTask at;
     TapsTile tile;
     int group_first_c, group_first_k;  // channels of x and dy where the tile's groups begin
 
     CONVGRAD_HD Task(const Params& params, std::int64_t number)
         : p(params),
-          slice(taps_slice(p.work, number)),
-          tile_number(static_cast<std::uint32_t>(number) %
-                      static_cast<std::uint32_t>(p.work.tiles)),
-          tile(taps_tile(p.layout, p.work.shape, tile_number)),
+          at(p.work, p.layout, number),
+          tile(taps_tile(p.layout, at.tile)),
           group_first_c(tile.group * static_cast<int>(p.work.x.group_stride)),
           group_first_k(tile.group * static_cast<int>(p.work.dy.group_stride)) {}
 
     CONVGRAD_HD std::int64_t sum_at(int group, int vector, int thread) const {
-      return static_cast<std::int64_t>(slice) * p.layout.slice_sums + tile_number * kTileSums +
+      return at.slice * p.layout.slice_sums + at.tile * kTileSums +
              ((static_cast<std::int64_t>(group) * kVectors + vector) * kWarpgroup + thread) * 4;
     }
     CONVGRAD_HD Four* sums(int group, int vector, int thread) const {
@@ -476,6 +487,40 @@ struct WgmmaTaps {
     turn.next();
   }
 
+  // Writes a warpgroup's sums to dw, by way of shared memory: a column of them, which is contiguous
+  // in dw, is written by a warp. `turn` is behind the last chunk.
+  template <class Block>
+  CONVGRAD_HD static void write_dw(Block& block, const Task& task, int group, int thread, Turn turn,
+                                   const typename Op::C& sums) {
+    Shared& s = block.shared;
+    const TapsLayout& l = task.p.layout;
+    for (int i = 0; i < l.stages; ++i) {  // until nobody multiplies
+      block.wait_bulk(s.used[turn.stage], turn.round ^ 1u);
+      turn.next();
+    }
+    // Lanes of a store are in all 32 banks with this pitch.
+    constexpr int kPitch = Op::kM + 4;
+    static_assert(kGroups * Op::kN * kPitch * 4 <= kTapsStageBytes);
+    float* const columns = reinterpret_cast<float*>(s.stages) + group * Op::kN * kPitch;
+    CONVGRAD_UNROLL
+    for (int e = 0; e < Op::kElementsC; ++e) {
+      int row, column;
+      Op::c_place(thread, e, row, column);
+      columns[column * kPitch + row] = sums[e];
+    }
+    block.sync_group();
+    const int row = thread % kWarp * 2;
+    CONVGRAD_NO_UNROLL
+    for (int column = thread / kWarp; column < Op::kN; column += kWarpgroup / kWarp) {
+      CONVGRAD_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const std::int64_t at = taps_place(l, task.p.work.shape, task.tile, kWidth, group, row + i, column);
+        const double sum = columns[column * kPitch + row + i];
+        if (at >= 0) write_as(task.p.written.dtype, sum, task.p.written.dw, at);
+      }
+    }
+  }
+
   // Addresses are computed behind the products, whose sums leave no registers for them.
   template <class Block>
   CONVGRAD_HD static void consume(Block& block, const Params& p, std::int64_t number) {
@@ -484,9 +529,10 @@ struct WgmmaTaps {
     if (group >= l.warpgroups) return;
     Turn turn{l.stages};
     const auto part_behind = [&](std::uint32_t done) {
-      return TapsSum(TapsWalk(p.work, l, opaque(number)), l.sum_chunks, done);
+      const TapsTask task(p.work, l, opaque(number));
+      return TapsSum(TapsWalk(p.work, l, task.slice), l.sums, done);
     };
-    const std::uint32_t left = TapsWalk(p.work, l, number).left;
+    const std::uint32_t left = TapsWalk(p.work, l, TapsTask(p.work, l, number).slice).left;
     for (std::uint32_t done = 0; done < left;) {
       typename Op::C sums;
       CONVGRAD_UNROLL
@@ -509,11 +555,14 @@ struct WgmmaTaps {
       const bool finite = !block.any_of_group(!all_finite(sums));
       const Task task(p, opaque(number));
       const TapsSum now = part_behind(done);
-      if (finite) {
-        task.store(group, 0, thread, now.ended, now.first, sums);
-      } else {
+      const bool writes = p.written.dw != nullptr;
+      if (!finite) {
         Careful{task, now, group, thread}.run(block);
+        if (writes) load(task, group, thread, sums);
+      } else if (!writes) {
+        task.store(group, 0, thread, now.ended, now.first, sums);
       }
+      if (writes) write_dw(block, task, group, thread, turn, sums);
       done += static_cast<std::uint32_t>(now.count);
     }
   }
@@ -531,7 +580,7 @@ struct WgmmaTaps {
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
     block.refuse();
 #else
-    const TapsWalk walk(p.work, p.layout, number);
+    const TapsWalk walk(p.work, p.layout, TapsTask(p.work, p.layout, number).slice);
     if (walk.left == 0) return;
     Shared& s = block.shared;
     if (block.thread() == 0) {
@@ -577,7 +626,7 @@ struct TapsSums {
       first = take(4);
       const int thread = take(kWarpgroup), vector = take(Body::kVectors);
       group = take(Body::kGroupCount);
-      tile = taps_tile(p.layout, p.shape, rest);
+      tile = taps_tile(p.layout, rest);
       Body::Op::c_place(thread, vector * 4, row, column);
     }
     CONVGRAD_HD std::int64_t at(int i) const {
