@@ -201,7 +201,8 @@ class Layout {
     const auto stride = small(h_.stride), dilation = small(h_.dilation);
     const auto taps = static_cast<int>(std::min<std::int64_t>(l_.tile_r, h_.taps));
     for (int r = 0; r < l_.tile_r; ++r) {
-      const int at = std::min(r, taps - 1) * (h_.taps > 1 ? dilation : 0);
+      // Panels of no tap have a plane of their own, or are behind one.
+      const int at = (way_.rows_apart ? r : std::min(r, taps - 1)) * (h_.taps > 1 ? dilation : 0);
       const int first = way_.rows_apart ? at : at % stride, shift = way_.rows_apart ? 0 : at / stride;
       const auto found = std::ranges::find(planes, first, &Plane::row);
       plane_of.push_back(small(found - planes.begin()));
@@ -445,7 +446,7 @@ ChannelChoice taps_channels(const WgradProblem& problem, std::int64_t channels) 
 }
 
 std::int64_t folded_pitch(const TapsChoice& choice) {
-  return ceil_div<std::int64_t>(choice.problem.C, 8) * 8;
+  return width_of(choice.kind).channels;  // rows of shared memory, as they are
 }
 
 std::int64_t taps_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,

@@ -293,10 +293,12 @@ class EmulatedBlock {
     if (sites.orders(site)) state.ended[round].acquire();
   }
 
-  // Barriers of the thread's warpgroup.
   void sync_group(Site site = Site::current()) { wait(warpgroup().together, site, false); }
-  bool any_of_group(bool here, Site site = Site::current()) {
-    const bool result = wait(warpgroup().together, site, here);
+  // Nobody relies on its being a barrier, too.
+  bool any_of_group(bool here) {
+    const Unseen unseen;
+    const bool result =
+        warpgroup().together.wait(team_.processor.fibers, false, here, [] {});
     if (result && thread_ % cuda::kWarpgroup == 0) ++agreements;
     return result;
   }

@@ -65,8 +65,12 @@ const Case kCases[] = {
     {"cuda_mma_tf32", f32, true, {"1x1", "conv2d", 1, 24, 40, 1, {{30, 1}, {41, 1}}}},
     {"cuda_mma_f64", f64, false, {"1x2", "conv2d", 1, 24, 40, 1, {{15, 1}, {41, 2}}}},
     {"cuda_wgmma", bf16, true, {"1x1", "conv2d", 1, 72, 136, 1, {{30, 1}, {41, 1}}}},
-    {"cuda_wgmma", bf16, false, {"stride 2", "conv2d", 2, 9, 10, 1, {{31, 3, 2}, {41, 1}}}},
-    {"cuda_wgmma", bf16, true, {"Inf", "conv2d", 1, 8, 8, 1, {{5, 3}, {6, 3}}}, kInf},
+    {"cuda_wgmma", bf16, true, {"3x3", "conv2d", 3, 40, 24, 1, {{18, 3}, {11, 3}}}},
+    {"cuda_wgmma", bf16, true, {"one slice", "conv2d", 1, 40, 24, 1, {{18, 3}, {11, 3}}}},
+    {"cuda_wgmma", bf16, false, {"stride 2", "conv2d", 2, 24, 10, 1, {{31, 3, 2}, {41, 1}}}},
+    {"cuda_wgmma", bf16, true, {"colours", "conv2d", 2, 3, 10, 1, {{31, 5, 2}, {41, 3, 2}}}},
+    {"cuda_wgmma", bf16, true, {"Inf", "conv2d", 1, 16, 8, 1, {{5, 3}, {6, 3}}}, kInf},
+    {"cuda_wgmma", bf16, true, {"Inf, colours", "conv2d", 1, 3, 8, 1, {{5, 3}, {6, 3}}}, kInf},
 };
 
 std::string name(const Case& c) { return cat(c.kernel, ", ", c.spec.name); }
