@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/messages.hpp"
@@ -109,8 +110,8 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
                                          &result),
         "looking for the driver's tensor maps");
   if (result != cudaDriverEntryPointSuccess || found == nullptr) {
-    throw Error(ErrorKind::unavailable, "--algorithm: cuda_wgmma: the driver has no tensor maps",
-                Hint("use another"));
+    throw Error(ErrorKind::unavailable, "CUDA: the driver has no tensor maps",
+                Hint("use another --algorithm"));
   }
   // The box counts positions of the tensor, of which every step-th is copied.
   constexpr int kRank = 5;
@@ -118,18 +119,23 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
   cuuint32_t boxes[kRank], steps[kRank];
   for (int i = 0; i < kRank; ++i) {
     extents[i] = static_cast<cuuint64_t>(map.extent[i]);
-    if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(map.stride[i]) * 2;
+    if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(map.stride[i] * map.item_bytes);
     boxes[i] = static_cast<cuuint32_t>(map.box[i] * map.step[i]);
     steps[i] = static_cast<cuuint32_t>(map.step[i]);
   }
   CUtensorMap encoded;
   static_assert(sizeof(encoded) == sizeof(BulkTensor));
-  // Bits are copied, so that one type does for float16 and bfloat16.
+  // Bits are copied, so that only the size of the type matters.
+  const CUtensorMapDataType type = map.item_bytes == 2   ? CU_TENSOR_MAP_DATA_TYPE_UINT16
+                                   : map.item_bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_UINT32
+                                                         : CU_TENSOR_MAP_DATA_TYPE_UINT64;
+  const CUtensorMapSwizzle swizzle = !map.swizzles                 ? CU_TENSOR_MAP_SWIZZLE_NONE
+                                     : map.box[0] * 2 == kRowBytes ? CU_TENSOR_MAP_SWIZZLE_128B
+                                                                   : CU_TENSOR_MAP_SWIZZLE_64B;
   const CUresult status = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found)(
-      &encoded, CU_TENSOR_MAP_DATA_TYPE_UINT16, kRank, const_cast<void*>(map.data), extents,
-      strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      map.box[0] * 2 == kRowBytes ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      &encoded, type, kRank, const_cast<void*>(map.data), extents, strides, boxes, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw Error(ErrorKind::runtime, "CUDA: describing a tensor for bulk copies failed: error ",
                 static_cast<int>(status), Hint("use another --algorithm"));
@@ -227,6 +233,16 @@ double CudaRuntime::time(const std::function<void()>& start) {
 }
 
 cudaStream_t CudaRuntime::compute_stream() const { return state_->kernels; }
+
+bool CudaRuntime::copies_in_bulk() const {
+  int device = 0, major = 0, minor = 0;
+  check(cudaGetDevice(&device), "finding the current device");
+  for (const auto& [to, what] : {std::pair(&major, cudaDevAttrComputeCapabilityMajor),
+                                 std::pair(&minor, cudaDevAttrComputeCapabilityMinor)}) {
+    check(cudaDeviceGetAttribute(to, what, device), "finding the compute capability");
+  }
+  return major == 9 && minor == 0;
+}
 
 int CudaRuntime::shared_bytes() const {
   int device = 0, bytes = 0;

@@ -67,6 +67,7 @@ class CudaRuntime {
   double time(const std::function<void()>& start);
   cudaStream_t compute_stream() const;
   int shared_bytes() const;  // of a thread block, at most
+  bool copies_in_bulk() const;
 
   template <class Body>
   void launch(const typename Body::Params& params, std::int64_t tasks) {

@@ -66,8 +66,9 @@ int x_vectors(const WgradProblem& problem, const DepthwiseChoice& choice, int pa
 }
 
 Lines lines_of(int vectors, int columns, int planes) {
-  return {vectors, vectors * kVectorBytes, columns, planes * columns * vectors * kVectorBytes,
-          divider(vectors)};
+  const int bytes = planes * columns * vectors * kVectorBytes;
+  return {vectors, vectors * kVectorBytes, columns,
+          ceil_div(bytes, kBulkAlignment) * kBulkAlignment, divider(vectors)};
 }
 
 // Counts the lines between the first of a step and the last of the one that is copied with it, in
@@ -321,6 +322,40 @@ void copy_none_ahead(LineLayout& layout) {
   layout.x_slots = layout.window;
   layout.dy_slots = layout.rows;
   layout.ring_bytes = layout.x_slots * layout.x.line_bytes + layout.dy_slots * layout.dy.line_bytes;
+}
+
+bool lines_are_boxes(const LineLayout& l, const BlockParams& work, int item_bytes) {
+  bool sees = true;
+  for (int a = 0; a < 3; ++a) {
+    sees = sees && work.x.hi[a] > work.x.lo[a] && work.dy.hi[a] > work.dy.lo[a];
+  }
+  const auto fits = [&](const Lines& lines) {
+    return lines.columns <= kMaxBulkBox && lines.pitch / item_bytes <= kMaxBulkBox;
+  };
+  return sees && l.ahead == kLinesAhead && !l.apart_rows && !l.apart_columns && fits(l.x) &&
+         fits(l.dy) && work.chunks.full[3] == work.chunks.extent[2] &&
+         (l.planes == 1 || work.chunks.full[1] == 1);
+}
+
+BulkMap lines_map(const View& view, std::int64_t images, int item_bytes, const Lines& lines,
+                  int planes) {
+  BulkMap map{};
+  map.data = view.data;
+  map.item_bytes = item_bytes;
+  map.extent[0] = view.spatial[2];
+  map.stride[0] = 1;
+  for (int a = 0; a < 3; ++a) {  // w, h, d
+    map.extent[1 + a] = view.hi[2 - a] - view.lo[2 - a];
+    map.stride[1 + a] = view.spatial[2 - a];
+  }
+  map.extent[4] = images;
+  map.stride[4] = view.n_stride;
+  map.box[0] = lines.pitch / item_bytes;
+  map.box[1] = lines.columns;
+  map.box[2] = map.box[3] = 1;
+  map.box[4] = planes;
+  for (int& step : map.step) step = 1;
+  return map;
 }
 
 }  // namespace convgrad::cuda

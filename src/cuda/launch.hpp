@@ -2,6 +2,7 @@
 // the processor standing in for one (tests/cuda/emulated_device.hpp):
 //   template <class Body> void launch(const typename Body::Params&, std::int64_t tasks);
 //   int shared_bytes();  // that a thread block can have
+//   bool copies_in_bulk();  // is of compute capability 9.0
 //   BulkTensor bulk_tensor(const BulkMap&);  // for bodies that copy in bulk
 #pragma once
 
@@ -115,10 +116,18 @@ void launch_depthwise(Runtime& runtime, const WgradProblem& problem, const Block
   if (choice.layout.ring_bytes > runtime.shared_bytes()) copy_none_ahead(choice.layout);
   const auto [x, dy] = depthwise_channels(problem);
   const BlockParams work = packed_work(runtime, problem, block, images, x, dy, memory);
+  DepthwiseParams params{
+      work, choice.k_tiles, choice.c_tiles, choice.r_tiles, choice.s_tiles, choice.layout, {}};
+  const int item = static_cast<int>(dtype_bytes(problem.dtype));
+  if (runtime.copies_in_bulk() && lines_are_boxes(choice.layout, work, item)) {
+    const auto map = [&](const View& view, const Lines& lines) {
+      return runtime.bulk_tensor(lines_map(view, images.size(), item, lines, choice.layout.planes));
+    };
+    params.bulk = {map(work.x, choice.layout.x), map(work.dy, choice.layout.dy), images.begin,
+                   true};
+  }
   const auto run = [&]<class Body>() {
-    runtime.template launch<Body>(
-        {work, choice.k_tiles, choice.c_tiles, choice.r_tiles, choice.s_tiles, choice.layout},
-        slices * work.tiles);
+    runtime.template launch<Body>(params, slices * work.tiles);
   };
   const auto run_taps = [&]<typename Scalar, int kWide>() {
     if (choice.r == 3) {
@@ -237,9 +246,13 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
   const TapsChoice choice = taps_choice(problem);
   const WgradProblem& pb = choice.problem;
   auto* packed = static_cast<std::byte*>(memory);
-  TapsParams params{block, with_slices(choice, {block.chunk_count, block.unit, block.partitions,
-                                                block.interleave}),
-                    {}, {}, images.begin, written};
+  TapsParams params{
+      block,
+      with_slices(choice, {block.chunk_count, block.unit, block.partitions, block.interleave}),
+      {},
+      {},
+      images.begin,
+      written};
   BlockParams& work = params.work;
   TapsLayout& l = params.layout;
   work.shape = shape_of(pb);
@@ -255,9 +268,9 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
     work.x = packed_view(runtime, problem, block.x, images, taps_channels(problem, pb.C), packed);
   }
   const auto run = [&]<class Body>() {
-    params.x = runtime.bulk_tensor(
-        taps_map(work.x, sees ? images.size() : 1, sees ? pb.C : kPanelChannels,
-                 {Body::kRowX / 2, l.x_pitch, l.x_rows}, {l.step_w, l.step_h}));
+    params.x =
+        runtime.bulk_tensor(taps_map(work.x, sees ? images.size() : 1, sees ? pb.C : kPanelChannels,
+                                     {Body::kRowX / 2, l.x_pitch, l.x_rows}, {l.step_w, l.step_h}));
     params.dy = runtime.bulk_tensor(
         taps_map(work.dy, images.size(), pb.K, {kPanelChannels, l.pitch, l.rows}, {1, 1}));
     runtime.template launch<Body>(params, slices * work.tiles);
@@ -325,8 +338,8 @@ void launch_sum(Runtime& runtime, std::string_view kernel, const WgradProblem& p
   if (kernel != "cuda_wgmma") {
     const std::int64_t count = problem.dw_count();
     const auto run = [&]<typename Acc>(Acc) {
-      launch_tree<DenseSums<Acc>>(runtime, {count}, bytes + slices.begin * count * 8,
-                                  slices.size(), dw, dtype);
+      launch_tree<DenseSums<Acc>>(runtime, {count}, bytes + slices.begin * count * 8, slices.size(),
+                                  dw, dtype);
     };
     return problem.dtype == DType::f64 ? run(double{}) : run(float{});
   }

@@ -468,6 +468,8 @@ BulkMap taps_map(const View& view, std::int64_t images, std::int64_t channels,
                  const std::array<int, 3>& box, const std::array<int, 2>& step) {
   BulkMap map{};
   map.data = view.data;
+  map.item_bytes = 2;
+  map.swizzles = true;
   map.extent[0] = channels;
   map.stride[0] = 1;
   for (int a = 0; a < 3; ++a) {  // w, h, d

@@ -31,6 +31,7 @@ inline std::int64_t agreements = 0;
 // What a thread block can have.
 inline constexpr int kSharedBytes = 99 * 1024;
 inline int emulated_shared_bytes = kSharedBytes;
+inline bool emulated_bulk_copies = true;
 
 // Where a kernel waits: for other threads, for copies or for products. It is FILE:LINE.
 struct Site {
@@ -246,6 +247,10 @@ class EmulatedBlock {
     if (thread_ < Body::kConsumers) consume();
     if (thread_ == Body::kConsumers) produce();
   }
+  template <class Work>
+  void by_one_of_warp(Work&& work) {
+    if (lane() == 0) work();
+  }
 
   // Threads that use a barrier before it is there are reported as races about its state.
   template <std::size_t kCount>
@@ -278,8 +283,13 @@ class EmulatedBlock {
                  cuda::BulkBarrier& barrier) {
     BulkState& state = bulk_state(barrier);
     const Unseen unseen;
-    cuda::BulkMap map;
-    std::memcpy(&map, from.bytes, sizeof(map));
+    const cuda::BulkMap* described;
+    std::memcpy(&described, from.bytes, sizeof(described));
+    const cuda::BulkMap& map = *described;
+    const auto offset = static_cast<unsigned char*>(to) - reinterpret_cast<unsigned char*>(&shared);
+    if (offset % cuda::kBulkAlignment != 0 || at[0] * map.item_bytes % 16 != 0) {
+      throw std::logic_error("a misaligned bulk copy");
+    }
     begin(*state.copier);
     memory_.copy_box(to, map, std::to_array(at));
     state.copier->writes(to, static_cast<std::size_t>(box_bytes(map)));
@@ -417,10 +427,19 @@ class EmulatedDevice {
   }
   cuda::BulkTensor bulk_tensor(const cuda::BulkMap& map) const {
     cuda::BulkTensor tensor{};
-    static_assert(sizeof(map) <= sizeof(tensor));
-    std::memcpy(tensor.bytes, &map, sizeof(map));
+    for (int a = 0; a < 5; ++a) {
+      const int last_bytes = a == 0 ? map.box[0] * map.item_bytes
+                                    : static_cast<int>(map.stride[a] * map.item_bytes % 16);
+      if (map.box[a] < 1 || map.box[a] * map.step[a] > cuda::kMaxBulkBox || map.extent[a] < 1 ||
+          last_bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(map.data) % 16 != 0) {
+        throw std::logic_error("a map that devices do not take");
+      }
+    }
+    const cuda::BulkMap* const described = &maps_.emplace_back(map);
+    std::memcpy(tensor.bytes, &described, sizeof(described));
     return tensor;
   }
+  bool copies_in_bulk() const { return emulated_bulk_copies; }
   void upload(void* to, const void* from, std::int64_t bytes) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
@@ -475,6 +494,7 @@ class EmulatedDevice {
     return all;
   }
 
+  mutable std::deque<cuda::BulkMap> maps_;  // what tensors point to
   std::int64_t *launched_, *copied_;
   std::vector<Buffer> memory_;
 };

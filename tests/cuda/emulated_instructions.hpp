@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <type_traits>
 
 #include "cuda/kernels/bulk.hpp"
@@ -48,7 +49,7 @@ Acc multiplied(Acc c, Left&& left, Right&& right) {
     for (int first = 0; first < Op::kK; first += kFused) {
       double products[kFused];
       for (int i = 0; i < kFused; ++i) products[i] = left(first + i) * right(first + i);
-      c = cut_sum<kHopper ? 25 : 24>(c, products);
+      c = cut_sum < kHopper ? 25 : 24 > (c, products);
     }
   }
   return c;
@@ -92,7 +93,7 @@ void load_transposed(int lane, std::uint32_t out[4], Address&& address) {
 }
 
 inline int box_bytes(const cuda::BulkMap& map) {
-  return map.box[0] * map.box[1] * map.box[2] * map.box[3] * map.box[4] * 2;
+  return map.box[0] * map.box[1] * map.box[2] * map.box[3] * map.box[4] * map.item_bytes;
 }
 
 // Shared memory as bulk copies and wgmma see it: by offsets, swizzled.
@@ -105,7 +106,8 @@ class SwizzledMemory {
   }
 
   void copy_box(void* to, const cuda::BulkMap& map, const std::array<int, 5>& first) const {
-    for (int i = 0; i < box_bytes(map) / 2; ++i) {
+    const int item = map.item_bytes, row_bytes = map.box[0] * item;
+    for (int i = 0; i < box_bytes(map) / item; ++i) {
       std::int64_t from = 0, rest = i;
       bool inside = true;
       for (std::size_t a = 0; a < 5; rest /= map.box[a++]) {
@@ -113,8 +115,11 @@ class SwizzledMemory {
         inside = inside && at >= 0 && at < map.extent[a];
         from += at * map.stride[a];
       }
-      word(offset(to) + 2 * static_cast<std::uint32_t>(i), map.box[0] * 2) =
-          inside ? static_cast<const std::uint16_t*>(map.data)[from] : std::uint16_t{0};
+      const auto plain = offset(to) + static_cast<std::uint32_t>(i * item);
+      unsigned char* const at = memory_ + (map.swizzles ? cuda::swizzled(plain, row_bytes) : plain);
+      const auto bytes = static_cast<std::size_t>(item);
+      std::memset(at, 0, bytes);
+      if (inside) std::memcpy(at, static_cast<const char*>(map.data) + from * item, bytes);
     }
   }
 
@@ -123,8 +128,8 @@ class SwizzledMemory {
     const auto field = [&](int bit) { return static_cast<int>(operand >> bit & 0x3fff) * 16; };
     const int row_bytes = operand >> 62 == 1 ? cuda::kRowBytes : cuda::kRowBytes / 2;
     const int width = row_bytes / 2;
-    const int at = field(0) + mn / width * field(16) + mn % width * 2 + k / 8 * field(32) +
-                   k % 8 * row_bytes;
+    const int at =
+        field(0) + mn / width * field(16) + mn % width * 2 + k / 8 * field(32) + k % 8 * row_bytes;
     return word(static_cast<std::uint32_t>(at), row_bytes);
   }
 

@@ -105,15 +105,19 @@ struct DeviceBlock {
       consume();
     } else {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-      if (threadIdx.x / kWarp != Body::kConsumers / kWarp) return;
-      unsigned elected;
-      asm volatile(
-          "{\n.reg .pred p;\n"
-          "elect.sync _|p, 0xffffffff;\n"
-          "selp.u32 %0, 1, 0, p;\n}"
-          : "=r"(elected));
-      if (elected != 0) produce();
+      if (threadIdx.x / kWarp == Body::kConsumers / kWarp) by_one_of_warp(produce);
     }
+  }
+  // All threads of a warp call it.
+  template <class Work>
+  CONVGRAD_HD static void by_one_of_warp(Work&& work) {
+    unsigned elected;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "elect.sync _|p, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(elected));
+    if (elected != 0) work();
   }
 
   // One thread calls these, before a barrier of all. A round of a barrier is over when so many
@@ -184,9 +188,10 @@ struct DeviceBlock {
   CONVGRAD_HD std::uint64_t operand(const void* at, int row_bytes, int panel_bytes) const {
     return operand_at(shared_address(at), row_bytes, panel_bytes);
   }
-  // Begins in every warpgroup c += A * B for kSteps steps of Op::kK of k, whose operands are a_bytes
-  // and b_bytes apart. How many is known to the compiler, as ptxas lets instructions overlap that
-  // nothing stands between: one by one they take three times as long (seen on an H100).
+  // Begins in every warpgroup c += A * B for kSteps steps of Op::kK of k, whose operands are
+  // a_bytes and b_bytes apart. How many is known to the compiler, as ptxas lets instructions
+  // overlap that nothing stands between: one by one they take three times as long (seen on an
+  // H100).
   template <class Op, int kSteps>
   CONVGRAD_HD static void begin_multiply(std::uint64_t a, std::uint32_t a_bytes, std::uint64_t b,
                                          std::uint32_t b_bytes, typename Op::C& c) {

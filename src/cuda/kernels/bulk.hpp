@@ -19,17 +19,21 @@ CONVGRAD_HD constexpr std::uint32_t swizzled(std::uint32_t offset, int row_bytes
   return offset ^ (offset >> 7 & (row_bytes == kRowBytes ? 7u : 3u)) << 4;
 }
 
-// Describes a tensor of 16-bit elements and the box that each copy takes of it: box[i] of every
-// step-th element along dimension i. Dimension 0 is contiguous. What of a box lies outside the
-// tensor is zero in shared memory, where a copy is [box[4]][box[3]][box[2]][box[1]][box[0]], in rows
-// of box[0] elements: 64 or 32.
+// Describes a tensor and the box that each copy takes of it: box[i] of every step-th element along
+// dimension i. Dimension 0 is contiguous. What of a box lies outside the tensor is zero in shared
+// memory, where a copy is [box[4]][box[3]][box[2]][box[1]][box[0]], at a multiple of
+// kBulkAlignment. Swizzled, box[0] elements are 128 or 64 bytes; else any multiple of 16, as where
+// a box begins.
 struct BulkMap {
   const void* data;        // at a multiple of 16 bytes
   std::int64_t extent[5];  // 1 to 2^32
-  std::int64_t stride[5];  // in elements; all but the first are multiples of 8
+  std::int64_t stride[5];  // in elements; all but the first are multiples of 16 bytes
   int box[5];
-  int step[5];             // 1 to kMaxBulkStep
+  int step[5];     // 1 to kMaxBulkStep
+  int item_bytes;  // 2, 4 or 8
+  bool swizzles;
 };
+inline constexpr int kBulkAlignment = 128;
 // cuTensorMapEncodeTiled (CUDA Driver API, "Tensor Map Object Management") limits elementStrides
 // and boxDim to these.
 inline constexpr int kMaxBulkStep = 8;

@@ -28,6 +28,7 @@ struct DepthwiseParams {
   BlockParams work;
   int k_tiles, c_tiles, r_tiles, s_tiles;
   LineLayout layout;
+  BulkLines bulk;
 };
 
 template <typename Scalar, int kR, int kS, int kC, int kWide>
@@ -49,14 +50,25 @@ struct Depthwise {
     // block's.
     Sums sums;
   };
-  union Shared {
-    alignas(16) unsigned char rings[kRingBytes];
-    Acc exchange[2][kDepthwiseWarps][kDepthwiseWarps][kWarp];  // two rounds of the warps' sums
+  // Steps' copies that are under way together arrive at barriers of their own.
+  static constexpr int kBarriers = 4;
+  static_assert(kBarriers > kLinesAhead);
+  struct Shared {
+    BulkBarrier arrived[kBarriers];
+    union {
+      alignas(kBulkAlignment) unsigned char rings[kRingBytes];
+      Acc exchange[2][kDepthwiseWarps][kDepthwiseWarps][kWarp];  // two rounds of the warps' sums
+    };
   };
   static int shared_bytes(const Params& p) {
     const auto least = static_cast<int>(sizeof(Shared::exchange));
-    return p.layout.ring_bytes > least ? p.layout.ring_bytes : least;
+    return kBulkAlignment + (p.layout.ring_bytes > least ? p.layout.ring_bytes : least);
   }
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  static constexpr bool kInBulk = false;
+#else
+  static constexpr bool kInBulk = true;
+#endif
 
   struct Tile {
     int t, r, s, c, k;  // the first of each; c within a group
@@ -234,8 +246,22 @@ struct Depthwise {
   }
 
   template <class Block>
-  CONVGRAD_HD static void add_chunk(Block& block, const Params& p, const Tile& tile,
-                                    const Box& box) {
+  CONVGRAD_HD static void copy_step(Block& block, const Params& p, const LineCopies<Scalar>& copies,
+                                    const LineCursor& at, unsigned char* x, unsigned char* dy,
+                                    unsigned step) {
+    if constexpr (kInBulk) {
+      if (p.bulk.used) {
+        BulkBarrier& arrived = block.shared.arrived[step % kBarriers];
+        return copies.copy_step_in_bulk(block, p.bulk, at, x, dy, arrived);
+      }
+    }
+    copies.copy_step(block, at, x, dy);
+  }
+
+  // step counts the block's steps.
+  template <class Block>
+  CONVGRAD_HD static void add_chunk(Block& block, const Params& p, const Tile& tile, const Box& box,
+                                    unsigned& step) {
     const LineLayout& l = p.layout;
     const BlockParams& w = p.work;
     const Axis* axis = w.shape.axis;
@@ -256,20 +282,27 @@ struct Depthwise {
     const int dy_lane = lane * static_cast<int>(sizeof(Scalar));
     LineCursor now{}, next{};
     int early = l.ahead;  // steps to copy before the first is added
+    const bool bulk = kInBulk && p.bulk.used;
+    unsigned copied = step;
     while (!now.done(box)) {
       if (early == 0) {
-        if (l.ahead > 0) block.template wait_copies<kLinesAhead - 1>();
-        block.sync();  // all have this step's lines, and are done with those that are replaced
+        if (!bulk && l.ahead > 0) block.template wait_copies<kLinesAhead - 1>();
+        // All are done with the lines that are replaced, and have this step's if threads copy them.
+        block.sync();
       }
       if (!next.done(box)) {
-        copies.copy_step(block, next, x, dy);
+        copy_step(block, p, copies, next, x, dy, copied++);
         next.advance(l, box);
       }
-      block.commit_copies();
+      if (!bulk) block.commit_copies();
       if (early > 0) {
         --early;
         continue;
       }
+      if constexpr (kInBulk) {
+        if (bulk) block.wait_bulk(block.shared.arrived[step % kBarriers], step / kBarriers % 2);
+      }
+      ++step;
       if (l.ahead == 0) {
         block.template wait_copies<0>();
         block.sync();
@@ -372,10 +405,20 @@ struct Depthwise {
     Sums& sums = block.regs.sums;
     const auto number = static_cast<int>(w.tile_of(task));
     bool first = w.begins(walk.slice);
+    unsigned step = 0;
+    if constexpr (kInBulk) {
+      if (p.bulk.used) {
+        if (block.thread() == 0) {
+          block.init_barriers(block.shared.arrived, kDepthwiseWarps);
+          block.fence_barriers();
+        }
+        block.sync();
+      }
+    }
     while (true) {
       const Box box = walk.box();
       sums.clear();
-      add_chunk(block, p, tile_of(p, number), box);
+      add_chunk(block, p, tile_of(p, number), box, step);
       const Tile tile = tile_of(p, opaque(number));  // is not kept in registers meanwhile
       // Is the barrier between the last step and the exchange in the same memory, too.
       if (block.any(!sums.all_finite())) add_again(w, p.layout, tile, box, block.thread(), sums);
@@ -386,6 +429,7 @@ struct Depthwise {
       first = false;
       walk.next();
       if (walk.done()) return;
+      if constexpr (kInBulk) block.fence_async_proxy();  // bulk copies overwrite the exchange
       block.sync();
     }
   }

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 
+#include "cuda/kernels/bulk.hpp"
 #include "cuda/kernels/geometry.hpp"
 
 namespace convgrad::cuda {
@@ -20,7 +21,7 @@ inline constexpr int kVectorBytes = 16;  // that are copied at a time
 inline constexpr int kLinesAhead = 2;    // steps whose copies are under way
 // Devices of compute capability 8.6 have 99 KiB for a block, others of 8.0 and up have more. Those
 // of 7.5 have 64 KiB, where nothing is copied ahead.
-inline constexpr int kRingBytes = 96 * 1024, kLeastRingBytes = 64 * 1024;
+inline constexpr int kRingBytes = 96 * 1024, kLeastRingBytes = 64 * 1024 - kBulkAlignment;
 
 // A strip has so many rows, which see some lines of x together, where registers suffice besides so
 // many bytes of sums; and so many thread blocks a multiprocessor.
@@ -47,7 +48,7 @@ enum class LineKind : int {
 struct Lines {
   int vectors, pitch;  // of a pixel: 16 bytes each, and bytes of all
   int columns;         // of a plane
-  int line_bytes;
+  int line_bytes;      // a multiple of kBulkAlignment
   Divider by_vectors;
 };
 
@@ -67,6 +68,13 @@ struct LineLayout {
   int ahead;                        // kLinesAhead, or 0: steps that are copied ahead
   int ring_bytes;
   Lines x, dy;
+};
+
+// Where lines are boxes of x and dy, which compute capability 9.0 copies in bulk.
+struct BulkLines {
+  BulkTensor x, dy;
+  std::int64_t first_image;  // of these tensors, which begin at View::lo
+  bool used;
 };
 
 // A step of a chunk: where it begins within the box, and the slots of its first lines.
@@ -176,6 +184,53 @@ struct LineCopies {
             dy + (at.dy_slot + line) * l.dy.line_bytes + plane * l.dy.columns * l.dy.pitch, part);
       }
     }
+  }
+
+  // The same in bulk, each line by one thread of a warp. All warps' copies are a round of the
+  // barrier.
+  template <class Block>
+  CONVGRAD_HD void copy_step_in_bulk(Block& block, const BulkLines& bulk, const LineCursor& at,
+                                     unsigned char* x, unsigned char* dy,
+                                     BulkBarrier& arrived) const {
+    const LineLayout& l = layout;
+    const int old = at.row == 0 ? 0 : l.window - l.rows * l.row_step, lines = l.window - old;
+    // The last warps, which have the fewest strips, have the first lines.
+    const int first = kDepthwiseWarps - 1 - block.thread() / kWarp;
+    block.by_one_of_warp([&] {
+      const auto own = [&](int some) {
+        return static_cast<unsigned>(some - first + kDepthwiseWarps - 1) / kDepthwiseWarps;
+      };
+      block.expect_bulk(arrived, l.planes * (own(lines) * l.x.columns * l.x.pitch +
+                                             own(l.rows) * l.dy.columns * l.dy.pitch));
+      const int image = box.size[1] == 1 ? at.plane : at.plane / box.size[1];
+      const int z = at.plane - image * box.size[1];
+      const Axis* axis = work.shape.axis;
+      int from[5] = {x_panel, x_start[2] + at.column * axis[2].stride - work.x.lo[2],
+                     x_start[1] + at.row * axis[1].stride + old + first - work.x.lo[1],
+                     x_start[0] + z * axis[0].stride - work.x.lo[0],
+                     static_cast<int>(box.n - bulk.first_image) + image};
+      int slot = at.x_slot + old + first;
+      CONVGRAD_NO_UNROLL
+      for (int i = first; i < lines; i += kDepthwiseWarps) {
+        while (slot >= l.x_slots) slot -= l.x_slots;
+        block.copy_bulk(x + slot * l.x.line_bytes, bulk.x, from, arrived);
+        from[2] += kDepthwiseWarps;
+        slot += kDepthwiseWarps;
+      }
+      from[0] = dy_panel;
+      from[1] = box.begin[2] + at.column - work.dy.lo[2];
+      from[3] = box.begin[0] + z - work.dy.lo[0];
+      slot = at.dy_slot + first;
+      CONVGRAD_NO_UNROLL
+      for (int i = first; i < l.rows; i += kDepthwiseWarps) {
+        // Rows below the box are another chunk's. In their place are zeros, as above dy.
+        const int row = at.row + i;
+        from[2] = row < box.size[2] ? box.begin[1] + row - work.dy.lo[1] : -1;
+        while (slot >= l.dy_slots) slot -= l.dy_slots;
+        block.copy_bulk(dy + slot * l.dy.line_bytes, bulk.dy, from, arrived);
+        slot += kDepthwiseWarps;
+      }
+    });
   }
 
   template <bool kIsX, class Block>
