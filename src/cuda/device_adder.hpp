@@ -141,8 +141,8 @@ class DeviceAdder final : public DeviceSum {
   // dw_, where a kernel writes it, which has all of the only slice.
   WrittenDw written(DType dtype) const {
     const Schedule& schedule = plan_.schedule;
-    const bool writes = schedule.blocks.count == 1 &&
-                        writes_dw(cuda_.kernel->name, plan_.problem, schedule.slices);
+    const bool writes =
+        schedule.blocks.count == 1 && writes_dw(cuda_.kernel->name, plan_.problem, schedule.slices);
     return writes ? WrittenDw{dw_, dtype} : WrittenDw{};
   }
 

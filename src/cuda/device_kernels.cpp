@@ -162,7 +162,8 @@ std::int64_t cudnn_packed_bytes(const WgradProblem& problem, std::int64_t, std::
 
 std::span<const DeviceKernel> device_kernels() {
   static const auto table = std::to_array<DeviceKernel>({
-      {"cuda_wgmma", "by the matrix instructions and bulk copies of capability 9.0, x once for taps",
+      {"cuda_wgmma",
+       "by the matrix instructions and bulk copies of capability 9.0, x once for taps",
        not_depthwise, wgmma_why_not, wgmma_tiles, cuda::taps_packed_bytes, false, true, nullptr,
        wgmma_schedule},
       {"cuda_streaming", "depthwise, small groups, few channels: one pass, taps in registers",

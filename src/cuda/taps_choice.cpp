@@ -70,7 +70,10 @@ bool can_fold(const WgradProblem& problem) {
 class Layout {
  public:
   Layout(const WgradProblem& original, const WgradProblem& problem, const Way& way)
-      : problem_(problem), way_(way), width_(width_of(way.kind)), h_(problem.axis[1]),
+      : problem_(problem),
+        way_(way),
+        width_(width_of(way.kind)),
+        h_(problem.axis[1]),
         w_(problem.axis[2]) {
     l_.folded = {.in = 0, .out = 0, .taps = 1, .stride = 0, .dilation = 0, .pad = 0};
     l_.folded_c = small(problem.C);
@@ -113,9 +116,7 @@ class Layout {
   }
 
  private:
-  bool of_rows() const {
-    return way_.kind == TapsKind::rows64 || way_.kind == TapsKind::rows32;
-  }
+  bool of_rows() const { return way_.kind == TapsKind::rows64 || way_.kind == TapsKind::rows32; }
 
   // False where copies of some group could not begin.
   bool set_tiles() {
@@ -123,13 +124,14 @@ class Layout {
     // Whole groups share a panel.
     const std::int64_t together =
         problem_.groups > 1 && group_c > 0 && group_k > 0
-            ? std::min<std::int64_t>({width_.channels / group_c, kPanelChannels / group_k, problem_.groups})
+            ? std::min<std::int64_t>(
+                  {width_.channels / group_c, kPanelChannels / group_k, problem_.groups})
             : 1;
     l_.panel_groups = small(std::max<std::int64_t>(together, 1));
     // Copies begin at whole vectors of 16 bytes.
     const auto begins_at_vectors = [&] {
-      return l_.panel_groups >= problem_.groups || (l_.panel_groups * group_c % 8 == 0 &&
-                                                    l_.panel_groups * group_k % 8 == 0);
+      return l_.panel_groups >= problem_.groups ||
+             (l_.panel_groups * group_c % 8 == 0 && l_.panel_groups * group_k % 8 == 0);
     };
     while (l_.panel_groups > 1 && !begins_at_vectors()) --l_.panel_groups;
     if (!begins_at_vectors()) return false;
@@ -203,7 +205,8 @@ class Layout {
     for (int r = 0; r < l_.tile_r; ++r) {
       // Panels of no tap have a plane of their own, or are behind one.
       const int at = (way_.rows_apart ? r : std::min(r, taps - 1)) * (h_.taps > 1 ? dilation : 0);
-      const int first = way_.rows_apart ? at : at % stride, shift = way_.rows_apart ? 0 : at / stride;
+      const int first = way_.rows_apart ? at : at % stride,
+                shift = way_.rows_apart ? 0 : at / stride;
       const auto found = std::ranges::find(planes, first, &Plane::row);
       plane_of.push_back(small(found - planes.begin()));
       shift_of.push_back(shift);
@@ -220,8 +223,9 @@ class Layout {
     l_.x_box_bytes = l_.x_rows * x_pitch * row_bytes;
     l_.x_plane_bytes = round_up(l_.x_box_bytes, kSwizzleBytes);
     const int h_planes = small(std::ssize(planes));
-    const int side = of_rows() ? (way_.columns_apart ? l_.tile_s : 1)
-                               : (l_.panel_c > 0 && l_.tile_c > width_.channels ? width_.panels : 1);
+    const int side = of_rows()
+                         ? (way_.columns_apart ? l_.tile_s : 1)
+                         : (l_.panel_c > 0 && l_.tile_c > width_.channels ? width_.panels : 1);
     l_.x_copies = side * h_planes;
     if (l_.x_copies > kMaxTapsCopies) return false;
     for (int i = 0; i < side; ++i) {
@@ -356,11 +360,13 @@ void each_way(const WgradProblem& problem, F&& f) {
           const int most = static_cast<int>(std::clamp<std::int64_t>(kChunkPixels / out, 1, h.out));
           for (int rows = 1; rows <= most; ++rows) {
             // Even chunks alone: the last one is as long as others, or nearly.
-            if (ceil_div<std::int64_t>(h.out, ceil_div<std::int64_t>(h.out, rows)) != rows) continue;
+            if (ceil_div<std::int64_t>(h.out, ceil_div<std::int64_t>(h.out, rows)) != rows)
+              continue;
             f(Way{kind, folds, rows_apart, columns_apart, out, rows});
           }
         }
-        for (int pieces = ceil_div(out, 240); pieces <= ceil_div(out, 16) && pieces < 64; ++pieces) {
+        for (int pieces = ceil_div(out, 240); pieces <= ceil_div(out, 16) && pieces < 64;
+             ++pieces) {
           const int columns = round_up(ceil_div(out, pieces), kStepPixels);
           if (columns < out && ceil_div(out, columns) == pieces) {
             f(Way{kind, folds, rows_apart, columns_apart, columns, 1});
@@ -446,7 +452,7 @@ ChannelChoice taps_channels(const WgradProblem& problem, std::int64_t channels) 
 }
 
 std::int64_t folded_pitch(const TapsChoice& choice) {
-  return width_of(choice.kind).channels;  // rows of shared memory, as they are
+  return ceil_div<std::int64_t>(choice.problem.C, 8) * 8;
 }
 
 std::int64_t taps_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,

@@ -307,8 +307,7 @@ class EmulatedBlock {
   // Nobody relies on its being a barrier, too.
   bool any_of_group(bool here) {
     const Unseen unseen;
-    const bool result =
-        warpgroup().together.wait(team_.processor.fibers, false, here, [] {});
+    const bool result = warpgroup().together.wait(team_.processor.fibers, false, here, [] {});
     if (result && thread_ % cuda::kWarpgroup == 0) ++agreements;
     return result;
   }

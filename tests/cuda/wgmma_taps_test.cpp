@@ -74,8 +74,7 @@ TEST_CASE("cuda_wgmma is exact in every layout") {
       const Expected reference = device_reference_of(problem, x.data(), dy.data());
       for (const std::int64_t least : {std::int64_t{1}, kAllChunks}) {
         const Plan plan = plan_of(problem, 0, least);
-        long_sums = long_sums ||
-                    cuda::with_slices(choice, plan.schedule.slices).has_totals;
+        long_sums = long_sums || cuda::with_slices(choice, plan.schedule.slices).has_totals;
         agreements = 0;
         CHECK(emulated_sums(plan, x.data(), dy.data()) == reference.values);
         CHECK(agreements == 0);
@@ -159,8 +158,7 @@ TEST_CASE("numbers are divided by products") {
   for (const std::int64_t value : {1, 2, 3, 5, 7, 64, 113, 127, 128, 129, 1000, 65537, 1 << 20}) {
     const cuda::Divisor by = cuda::divisor(value);
     int wrong = 0;
-    for (const std::uint32_t near :
-         {0u, 1u, 1000u, 65536u, 1u << 20, (1u << 31) - 70000u}) {
+    for (const std::uint32_t near : {0u, 1u, 1000u, 65536u, 1u << 20, (1u << 31) - 70000u}) {
       for (std::uint32_t n = near; n < near + 70000u; ++n) {
         wrong += by.quotient(n) == n / static_cast<std::uint32_t>(value) ? 0 : 1;
       }

@@ -99,7 +99,8 @@ inline Divisor divisor(std::int64_t value) {
   while (std::int64_t{1} << shift < value) ++shift;
   const std::uint64_t power = std::uint64_t{1} << (31 + shift);
   const auto by = static_cast<std::uint64_t>(value);
-  return {static_cast<std::uint32_t>(value), static_cast<std::uint32_t>((power + by - 1) / by), shift};
+  return {static_cast<std::uint32_t>(value), static_cast<std::uint32_t>((power + by - 1) / by),
+          shift};
 }
 
 // Describes the cut of all output pixels into chunks (split_box), so that boxes follow without

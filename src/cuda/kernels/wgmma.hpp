@@ -2,10 +2,10 @@
 // shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 //
 // Both operands are stored with k outside ("MN-major"), as channels are contiguous in x and dy and
-// k is the pixel: rows of 64 or 32 elements along m (or n), one row for each k, swizzled as bulk.hpp
-// says. Eight rows are a block, and blocks follow each other. What is beyond a row's elements along
-// n is in another such panel. Panels may overlap, and begin at any row: swizzles are functions of
-// the address in shared memory, for copies and products alike (seen on an H100).
+// k is the pixel: rows of 64 or 32 elements along m (or n), one row for each k, swizzled as
+// bulk.hpp says. Eight rows are a block, and blocks follow each other. What is beyond a row's
+// elements along n is in another such panel. Panels may overlap, and begin at any row: swizzles are
+// functions of the address in shared memory, for copies and products alike (seen on an H100).
 #pragma once
 
 #include "cuda/kernels/bulk.hpp"
@@ -16,8 +16,8 @@ inline constexpr int kWarpgroup = 4 * kWarp;  // threads
 
 // Returns the descriptor of an operand (PTX ISA, "Matrix-descriptor format") whose first row is at
 // this address of shared memory; its next panel is panel_bytes behind it. Offsets are counted in 16
-// bytes: of panels in bits 16 to 29, of blocks in bits 32 to 45; 1 in bits 62 and 63 is the 128-byte
-// swizzle, 2 that of 64 bytes.
+// bytes: of panels in bits 16 to 29, of blocks in bits 32 to 45; 1 in bits 62 and 63 is the
+// 128-byte swizzle, 2 that of 64 bytes.
 CONVGRAD_HD constexpr std::uint64_t operand_at(std::uint32_t address, int row_bytes,
                                                int panel_bytes) {
   return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) |
@@ -67,24 +67,25 @@ struct Wgmma16 {
 #define CONVGRAD_WGMMA_64(i) CONVGRAD_WGMMA_32(i), CONVGRAD_WGMMA_32(i + 32)
 #define CONVGRAD_WGMMA_96(i) CONVGRAD_WGMMA_64(i), CONVGRAD_WGMMA_32(i + 64)
 #define CONVGRAD_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define CONVGRAD_NAMES_32                                                                   \
+#define CONVGRAD_NAMES_32 \
   CONVGRAD_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define CONVGRAD_NAMES_48                                                                   \
+#define CONVGRAD_NAMES_48 \
   CONVGRAD_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define CONVGRAD_NAMES_64                                                                   \
+#define CONVGRAD_NAMES_64 \
   CONVGRAD_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define CONVGRAD_NAMES_96                                                                   \
-  CONVGRAD_NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"      \
-                    ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define CONVGRAD_NAMES_96                                                \
+  CONVGRAD_NAMES_64                                                      \
+      ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79" \
+      ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 // scale-d and the scales of A and B are 1; so are both "transposes", which means k outside. A and B
 // are the numbers behind those of the sums.
-#define CONVGRAD_WGMMA(SCALAR, TYPE, N, SUMS, A, B)                                            \
-  template <>                                                                                  \
-  CONVGRAD_HD void Wgmma16<SCALAR, N>::begin(C& c, std::uint64_t a, std::uint64_t b) {         \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE               \
-                 " {" CONVGRAD_NAMES_##SUMS "}, %" #A ", %" #B ", 1, 1, 1, 1, 1;"              \
-                 : CONVGRAD_WGMMA_##SUMS(0)                                                    \
-                 : "l"(a), "l"(b));                                                            \
+#define CONVGRAD_WGMMA(SCALAR, TYPE, N, SUMS, A, B)                                    \
+  template <>                                                                          \
+  CONVGRAD_HD void Wgmma16<SCALAR, N>::begin(C& c, std::uint64_t a, std::uint64_t b) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE       \
+                 " {" CONVGRAD_NAMES_##SUMS "}, %" #A ", %" #B ", 1, 1, 1, 1, 1;"      \
+                 : CONVGRAD_WGMMA_##SUMS(0)                                            \
+                 : "l"(a), "l"(b));                                                    \
   }
 #define CONVGRAD_WGMMA_BOTH(...)              \
   CONVGRAD_WGMMA(Float16, "f16", __VA_ARGS__) \

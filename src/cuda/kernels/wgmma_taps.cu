@@ -6,10 +6,10 @@
 using namespace convgrad;
 using namespace convgrad::cuda;
 
-#define CONVGRAD_LAUNCH_SUMS(NUMBER, ...)                                            \
+#define CONVGRAD_LAUNCH_SUMS(NUMBER, ...)                                              \
   CONVGRAD_LAUNCH(ReduceSlices<TapsSums<WgmmaTaps<Float16, __VA_ARGS__>, NUMBER>, 1>); \
   CONVGRAD_LAUNCH(ReduceSlices<TapsSums<WgmmaTaps<Float16, __VA_ARGS__>, NUMBER>, 8>)
-#define CONVGRAD_LAUNCH_TAPS(...)                   \
+#define CONVGRAD_LAUNCH_TAPS(...)                    \
   CONVGRAD_LAUNCH(WgmmaTaps<Float16, __VA_ARGS__>);  \
   CONVGRAD_LAUNCH(WgmmaTaps<BFloat16, __VA_ARGS__>); \
   CONVGRAD_LAUNCH_SUMS(float, __VA_ARGS__);          \

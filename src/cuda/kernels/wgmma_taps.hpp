@@ -1,13 +1,13 @@
 // wgmma_taps.hpp - the filter gradient on the tensor cores of compute capability 9.0, fed by bulk
 // copies: x stays in shared memory for all taps of a tile.
 //
-// A chunk is a box of output pixels in whole rows, or a piece of one row, and one run of k: its rows
-// of dy follow each other in shared memory, `pitch` pixels each. x is copied as rows of the same
-// pitch, all that the tile's taps see. So pixel i of dy meets x at i + r * dilation * pitch + s *
-// dilation: a tap is a shift of the operand's first row, and the taps of one filter row, of which
-// one instruction has several side by side along n, are panels that overlap. Columns of dy beyond
-// the chunk lie outside dy, where bulk copies write zeros. With strides x is copied as planes of
-// every stride-th row and column instead; taps_choice.hpp lays all of it out.
+// A chunk is a box of output pixels in whole rows, or a piece of one row, and one run of k: its
+// rows of dy follow each other in shared memory, `pitch` pixels each. x is copied as rows of the
+// same pitch, all that the tile's taps see. So pixel i of dy meets x at i + r * dilation * pitch +
+// s * dilation: a tap is a shift of the operand's first row, and the taps of one filter row, of
+// which one instruction has several side by side along n, are panels that overlap. Columns of dy
+// beyond the chunk lie outside dy, where bulk copies write zeros. With strides x is copied as
+// planes of every stride-th row and column instead; taps_choice.hpp lays all of it out.
 //
 // A tile is 64 output channels (m), or 128, by taps and input channels (n), some to each warpgroup.
 // Sums stay in registers through all chunks of a slice, up to sum_chunks of them, and are stored as
@@ -57,7 +57,7 @@ struct TapsLayout {
   // channels of one of its taps; else one tap of all channels.
   Axis folded;
   int folded_c;
-  bool has_totals;           // slices are longer than one sum
+  bool has_totals;  // slices are longer than one sum
   // The slices (schedule.hpp): of units of chunks each partition has so many, and these are left.
   std::uint32_t units, units_over;
   Divisor tiles, interleave, partitions, sums;
@@ -153,8 +153,8 @@ struct TapsSum {
     chunk = walk.chunk + done * walk.step;
     std::uint32_t sum = at;
     before = static_cast<int>(sums.take(sum));
-    const int rest = static_cast<int>(
-        least(sums.value - static_cast<std::uint32_t>(before), walk.all - at));
+    const int rest =
+        static_cast<int>(least(sums.value - static_cast<std::uint32_t>(before), walk.all - at));
     count = least(rest, static_cast<int>(walk.left - done));
     ended = count == rest;
     first = sum == 0;
@@ -514,7 +514,8 @@ struct WgmmaTaps {
     for (int column = thread / kWarp; column < Op::kN; column += kWarpgroup / kWarp) {
       CONVGRAD_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const std::int64_t at = taps_place(l, task.p.work.shape, task.tile, kWidth, group, row + i, column);
+        const std::int64_t at =
+            taps_place(l, task.p.work.shape, task.tile, kWidth, group, row + i, column);
         const double sum = columns[column * kPitch + row + i];
         if (at >= 0) write_as(task.p.written.dtype, sum, task.p.written.dw, at);
       }
