@@ -337,6 +337,14 @@ bool lines_are_boxes(const LineLayout& l, const BlockParams& work, int item_byte
          (l.planes == 1 || work.chunks.full[1] == 1);
 }
 
+// A warp starts up to four copies of a step: its own instructions delay the block.
+int log_copiers(const LineLayout& l) {
+  const int lines = std::min(l.window, l.rows * l.row_step) + l.rows;
+  int log = 0;
+  while (2 << log <= kDepthwiseWarps && 4 << log < lines) ++log;
+  return log;
+}
+
 BulkMap lines_map(const View& view, std::int64_t images, int item_bytes, const Lines& lines,
                   int planes) {
   BulkMap map{};

@@ -30,6 +30,7 @@ void copy_none_ahead(LineLayout& layout);
 // Tells whether each line is one box of x or dy (bulk.hpp), and all in it that is not the chunk's
 // is outside, or not looked at.
 bool lines_are_boxes(const LineLayout& layout, const BlockParams& work, int item_bytes);
+int log_copiers(const LineLayout& layout);
 BulkMap lines_map(const View& view, std::int64_t images, int item_bytes, const Lines& lines,
                   int planes);
 

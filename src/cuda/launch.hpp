@@ -124,7 +124,7 @@ void launch_depthwise(Runtime& runtime, const WgradProblem& problem, const Block
       return runtime.bulk_tensor(lines_map(view, images.size(), item, lines, choice.layout.planes));
     };
     params.bulk = {map(work.x, choice.layout.x), map(work.dy, choice.layout.dy), images.begin,
-                   true};
+                   log_copiers(choice.layout), true};
   }
   const auto run = [&]<class Body>() {
     runtime.template launch<Body>(params, slices * work.tiles);

@@ -409,7 +409,7 @@ struct Depthwise {
     if constexpr (kInBulk) {
       if (p.bulk.used) {
         if (block.thread() == 0) {
-          block.init_barriers(block.shared.arrived, kDepthwiseWarps);
+          block.init_barriers(block.shared.arrived, p.bulk.copiers());
           block.fence_barriers();
         }
         block.sync();

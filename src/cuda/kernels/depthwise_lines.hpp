@@ -74,7 +74,10 @@ struct LineLayout {
 struct BulkLines {
   BulkTensor x, dy;
   std::int64_t first_image;  // of these tensors, which begin at View::lo
+  int log_copiers;           // warps that start copies
   bool used;
+
+  CONVGRAD_HD int copiers() const { return 1 << log_copiers; }
 };
 
 // A step of a chunk: where it begins within the box, and the slots of its first lines.
@@ -186,20 +189,18 @@ struct LineCopies {
     }
   }
 
-  // The same in bulk, each line by one thread of a warp. All warps' copies are a round of the
-  // barrier.
+  // The same in bulk, each line by one thread. The last warps do it, which have the fewest strips;
+  // the copies of all are a round of the barrier.
   template <class Block>
   CONVGRAD_HD void copy_step_in_bulk(Block& block, const BulkLines& bulk, const LineCursor& at,
                                      unsigned char* x, unsigned char* dy,
                                      BulkBarrier& arrived) const {
     const LineLayout& l = layout;
     const int old = at.row == 0 ? 0 : l.window - l.rows * l.row_step, lines = l.window - old;
-    // The last warps, which have the fewest strips, have the first lines.
-    const int first = kDepthwiseWarps - 1 - block.thread() / kWarp;
+    const int first = kDepthwiseWarps - 1 - block.thread() / kWarp, copiers = bulk.copiers();
+    if (first >= copiers) return;
     block.by_one_of_warp([&] {
-      const auto own = [&](int some) {
-        return static_cast<unsigned>(some - first + kDepthwiseWarps - 1) / kDepthwiseWarps;
-      };
+      const auto own = [&](int some) { return (some - first + copiers - 1) >> bulk.log_copiers; };
       block.expect_bulk(arrived, l.planes * (own(lines) * l.x.columns * l.x.pitch +
                                              own(l.rows) * l.dy.columns * l.dy.pitch));
       const int image = box.size[1] == 1 ? at.plane : at.plane / box.size[1];
@@ -211,24 +212,24 @@ struct LineCopies {
                      static_cast<int>(box.n - bulk.first_image) + image};
       int slot = at.x_slot + old + first;
       CONVGRAD_NO_UNROLL
-      for (int i = first; i < lines; i += kDepthwiseWarps) {
+      for (int i = first; i < lines; i += copiers) {
         while (slot >= l.x_slots) slot -= l.x_slots;
         block.copy_bulk(x + slot * l.x.line_bytes, bulk.x, from, arrived);
-        from[2] += kDepthwiseWarps;
-        slot += kDepthwiseWarps;
+        from[2] += copiers;
+        slot += copiers;
       }
       from[0] = dy_panel;
       from[1] = box.begin[2] + at.column - work.dy.lo[2];
       from[3] = box.begin[0] + z - work.dy.lo[0];
       slot = at.dy_slot + first;
       CONVGRAD_NO_UNROLL
-      for (int i = first; i < l.rows; i += kDepthwiseWarps) {
+      for (int i = first; i < l.rows; i += copiers) {
         // Rows below the box are another chunk's. In their place are zeros, as above dy.
         const int row = at.row + i;
         from[2] = row < box.size[2] ? box.begin[1] + row - work.dy.lo[1] : -1;
         while (slot >= l.dy_slots) slot -= l.dy_slots;
         block.copy_bulk(dy + slot * l.dy.line_bytes, bulk.dy, from, arrived);
-        slot += kDepthwiseWarps;
+        slot += copiers;
       }
     });
   }
