@@ -73,10 +73,10 @@ struct Wgmma16 {
   CONVGRAD_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define CONVGRAD_NAMES_64 \
   CONVGRAD_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define CONVGRAD_NAMES_96                                                \
-  CONVGRAD_NAMES_64                                                      \
-      ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79" \
-      ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define CONVGRAD_NAMES_96                                            \
+  CONVGRAD_NAMES_64                                                  \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79" \
+  ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 // scale-d and the scales of A and B are 1; so are both "transposes", which means k outside. A and B
 // are the numbers behind those of the sums.
 #define CONVGRAD_WGMMA(SCALAR, TYPE, N, SUMS, A, B)                                    \
