@@ -24,11 +24,11 @@ double tensor_bytes(const WgradProblem& problem) {
 
 bool always(const WgradProblem&) { return true; }
 bool not_depthwise(const WgradProblem& problem) { return problem.group_c() > 1; }
-// A GEMM's tile would be filled with zeros where channels are few, which tensor cores outweigh.
+// A GEMM's tile would be filled with zeros where channels are few: of stems in float32 and float64
+// cuda_streaming takes a third to six tenths of the time (docs/measurements/cuda_h200.txt). 16-bit
+// tensor cores outweigh that.
 bool for_few_channels(const WgradProblem& problem) {
-  const bool few = problem.dtype == DType::f32 && problem.group_c() <= 4 &&
-                   std::max(problem.axis[1].taps, problem.axis[2].taps) <= 3;
-  return problem.groups > 1 || few;
+  return problem.groups > 1 || (dtype_bytes(problem.dtype) > 2 && problem.group_c() <= 4);
 }
 constexpr auto kByNameOnly = nullptr;
 

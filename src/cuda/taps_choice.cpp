@@ -31,7 +31,7 @@ Width width_of(TapsKind kind) {
   }
 }
 
-// What an H100 does in a clock of 1.755 GHz, as measured (docs/measurements/cuda_h100.txt): bytes
+// What an H100 does in a clock of 1.755 GHz, as measured (docs/cuda.md): bytes
 // that a multiprocessor gets from L2 and writes there, that all get from memory, and that the tree
 // reads; and the clocks to begin and end a kernel.
 constexpr double kFromL2 = 21, kToL2 = 10, kFromMemory = 1500, kTree = 1300, kShared = 128;

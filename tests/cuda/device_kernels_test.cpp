@@ -389,7 +389,8 @@ TEST_CASE("choices for a device follow from the problem") {
   for (const DType dtype : kDTypes) CHECK(name(depthwise, dtype) == "cuda_streaming");
   const ProblemSpec stem = {"stem", "conv2d", 16, 3, 64, 1, {{56, 7, 2}, {56, 7, 2}}};
   CHECK(name(stem, DType::bf16) == "cuda_wgmma");
-  CHECK(name(stem, DType::f32) == "cuda_simt_gemm");
+  CHECK(name(stem, DType::f32) == "cuda_streaming");
+  CHECK(name(stem, DType::f64) == "cuda_streaming");
   const ProblemSpec colours = {"colours", "conv2d", 16, 3, 64, 1, {{56, 3}, {56, 3}}};
   CHECK(name(colours, DType::bf16) == "cuda_wgmma");
   CHECK(name(colours, DType::f32) == "cuda_streaming");

@@ -440,6 +440,26 @@ struct WgmmaTaps {
     }
   };
 
+  // Where a warpgroup's operands are: in the first stage, and the next ones.
+  struct Operands {
+    std::uint64_t first_a, first_b, a = 0, b = 0;
+
+    template <class Block>
+    CONVGRAD_HD void enter(Block& block, const TapsLayout& l, const Turn& turn) {
+      block.wait_bulk(block.shared.arrived[turn.stage], turn.round);
+      const auto stage = static_cast<std::uint32_t>(turn.stage * l.stage_bytes);
+      a = operand_after(first_a, stage);
+      b = operand_after(first_b, stage);
+    }
+    template <int kSteps, class Block>
+    CONVGRAD_HD void begin(Block& block, typename Op::C& sums) {
+      block.template begin_multiply<Op, kSteps>(a, kStepPixels * kRowBytes, b, kStepPixels * kRowX,
+                                                sums);
+      a = operand_after(a, kSteps * kStepPixels * kRowBytes);
+      b = operand_after(b, kSteps * kStepPixels * kRowX);
+    }
+  };
+
   // Forms the products of `count` chunks, kSteps steps at a time. The first are begun apart: others
   // than products wrote their sums, and products overlap that only products precede (ptxas, C7515).
   template <int kSteps, class Block>
@@ -447,23 +467,10 @@ struct WgmmaTaps {
                                    typename Op::C& sums) {
     Shared& s = block.shared;
     const int group = block.thread() / kWarpgroup;
-    const std::uint64_t first_a = block.operand(s.stages + l.a_at[group], kRowBytes, 0),
-                        first_b = block.operand(s.stages + l.b_at[group], kRowX, l.panel_bytes);
-    std::uint64_t a, b;
-    const auto enter = [&] {
-      block.wait_bulk(s.arrived[turn.stage], turn.round);
-      const auto stage = static_cast<std::uint32_t>(turn.stage * l.stage_bytes);
-      a = operand_after(first_a, stage);
-      b = operand_after(first_b, stage);
-    };
-    const auto begin = [&] {
-      block.template begin_multiply<Op, kSteps>(a, kStepPixels * kRowBytes, b, kStepPixels * kRowX,
-                                                sums);
-      a = operand_after(a, kSteps * kStepPixels * kRowBytes);
-      b = operand_after(b, kSteps * kStepPixels * kRowX);
-    };
-    enter();
-    begin();
+    Operands at{block.operand(s.stages + l.a_at[group], kRowBytes, 0),
+                block.operand(s.stages + l.b_at[group], kRowX, l.panel_bytes)};
+    at.enter(block, l, turn);
+    at.template begin<kSteps>(block, sums);
     int left = l.steps - kSteps, used = turn.stage;
     CONVGRAD_NO_UNROLL
     for (;;) {
@@ -471,10 +478,10 @@ struct WgmmaTaps {
       if (entered) {
         if (--count == 0) break;
         turn.next();
-        enter();
+        at.enter(block, l, turn);
         left = l.steps;
       }
-      begin();
+      at.template begin<kSteps>(block, sums);
       left -= kSteps;
       block.template wait_multiplies<Op, 1>(sums);
       if (entered) {
