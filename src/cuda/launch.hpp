@@ -246,13 +246,8 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
   const TapsChoice choice = taps_choice(problem);
   const WgradProblem& pb = choice.problem;
   auto* packed = static_cast<std::byte*>(memory);
-  TapsParams params{
-      block,
-      with_slices(choice, {block.chunk_count, block.unit, block.partitions, block.interleave}),
-      {},
-      {},
-      images.begin,
-      written};
+  const SliceGrid grid{block.chunk_count, block.unit, block.partitions, block.interleave};
+  TapsParams params{{}, {}, block, with_slices(choice, grid), images.begin, written};
   BlockParams& work = params.work;
   TapsLayout& l = params.layout;
   work.shape = shape_of(pb);

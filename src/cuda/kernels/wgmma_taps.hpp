@@ -168,9 +168,9 @@ struct WrittenDw {
 };
 
 struct TapsParams {
+  BulkTensor x, dy;
   BlockParams work;
   TapsLayout layout;
-  BulkTensor x, dy;
   std::int64_t first_image;  // of the block
   WrittenDw written;         // where there is one slice, and the block has all of it
 };
