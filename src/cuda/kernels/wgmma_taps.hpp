@@ -410,7 +410,7 @@ struct WgmmaTaps {
       const TapsLayout& l = p.layout;
       constexpr int kThreadsPixel = kWarpgroup / kStepPixels;
       const int pixel = thread / kThreadsPixel;
-      int out[3], in[3];
+      int out[3] = {}, in[3] = {};
       const bool there = sees(box, first + pixel, panel, folded, out, in);
       const auto* x = static_cast<const Scalar*>(p.work.x.data);
       const auto* dy = static_cast<const Scalar*>(p.work.dy.data);
