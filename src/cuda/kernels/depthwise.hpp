@@ -16,11 +16,14 @@
 // meet in shared memory once a chunk.
 //
 // What is outside x or dy is copied as 0, which makes its product 0 unless the other factor is not
-// finite (sum_again.hpp).
+// finite. Such a value leaves one that is not finite in every sum that it is a product of: so sums
+// are looked at, which is less than all data, and a chunk with one is summed again by the
+// definition. This is slow, and meant to be rare.
 #pragma once
 
+#include "cuda/kernels/chunk_walker.hpp"
 #include "cuda/kernels/depthwise_lines.hpp"
-#include "cuda/kernels/sum_again.hpp"
+#include "cuda/kernels/tap_input.hpp"
 
 namespace convgrad::cuda {
 
@@ -312,8 +315,7 @@ struct Depthwise {
     }
   }
 
-  // Sums the chunk once more by the definition, pixel by pixel from device memory: as sum_again()
-  // does, with fewer registers.
+  // Sums the chunk once more by the definition, pixel by pixel from device memory.
   CONVGRAD_HD static void add_again(const BlockParams& w, const LineLayout& l, const Tile& tile,
                                     const Box& box, int thread, Sums& sums) {
     const int own = thread % kWarp * kWide, lane = own < l.panel ? own : 0, k = tile.k + lane;

@@ -6,7 +6,8 @@
 // products.
 #pragma once
 
-#include "cuda/kernels/sum_again.hpp"
+#include "cuda/kernels/chunk_walker.hpp"
+#include "cuda/kernels/tap_input.hpp"
 
 namespace convgrad::cuda {
 
@@ -108,30 +109,6 @@ CONVGRAD_HD auto sum_addresses(const BlockParams& work, const GemmTile& tile, st
 #endif
     return down < rows && right < columns ? at : nullptr;
   };
-}
-
-// Does what sum_again() does for a tile, whose sums are of one tap: place(fragment, element, row,
-// column) is that of a sum within it.
-template <typename Scalar, class Sums, class Place>
-CONVGRAD_HD void sum_tile_again(const GemmParams& p, const GemmTile& tile, const Box& box,
-                                Sums& sums, Place&& place) {
-  const auto* x = static_cast<const Scalar*>(p.work.x.data);
-  const auto* dy = static_cast<const Scalar*>(p.work.dy.data);
-  const TapStart start(p.work.shape, tile.tap);
-  sums.clear();
-  CONVGRAD_NO_UNROLL
-  for (int pixel = 0; pixel < box.pixels(); ++pixel) {
-    std::int64_t x_at, dy_at;
-    if (!locate(p, tile, start, box, pixel, x_at, dy_at)) continue;
-    Sums::each([&](int i, int e) {
-      int row, column;
-      place(i, e, row, column);
-      if (tile.row + row >= p.work.shape.group_c) return;
-      if (tile.column + column >= p.work.shape.group_k) return;
-      sums.chunk[i][e] += convert<float>(x[x_at + row]) * convert<float>(dy[dy_at + column]);
-      one_by_one();
-    });
-  }
 }
 
 }  // namespace convgrad::cuda

@@ -125,15 +125,6 @@ CONVGRAD_HD void one_by_one() {
 #endif
 }
 
-// Takes an element of device memory: the compiler would ask that of each address.
-template <typename Scalar>
-CONVGRAD_HD const Scalar* in_global(const unsigned char* address) {
-#if defined(__CUDACC__)
-  __builtin_assume(__isGlobal(address));
-#endif
-  return reinterpret_cast<const Scalar*>(address);
-}
-
 template <typename Integer>
 CONVGRAD_HD constexpr Integer ceil_div(Integer a, Integer b) {
   return a / b + (a % b != 0 ? 1 : 0);
