@@ -33,6 +33,8 @@ class DeviceAdder final : public DeviceSum {
     const DeviceMemory& need = cuda_.memory;
     partials_ = runtime_.allocate(std::max<std::int64_t>(need.partials, 8));
     dw_ = runtime_.allocate(need.sums);
+    writes_dw_ = plan_.schedule.blocks.count == 1 &&
+                 writes_dw(cuda_.kernel->name, plan_.problem, plan_.schedule.slices);
     for (std::int64_t buffer = 0; buffer < need.buffers; ++buffer) {
       x_[buffer] = runtime_.allocate(need.x_block);
       dy_[buffer] = runtime_.allocate(need.dy_block);
@@ -138,17 +140,12 @@ class DeviceAdder final : public DeviceSum {
     add_slices({0, plan_.schedule.slices.count()}, pb.out_dtype);
   }
 
-  // dw_, where a kernel writes it, which has all of the only slice.
-  WrittenDw written(DType dtype) const {
-    const Schedule& schedule = plan_.schedule;
-    const bool writes =
-        schedule.blocks.count == 1 && writes_dw(cuda_.kernel->name, plan_.problem, schedule.slices);
-    return writes ? WrittenDw{dw_, dtype} : WrittenDw{};
-  }
+  // dw_, if the kernel writes it.
+  WrittenDw written(DType dtype) const { return writes_dw_ ? WrittenDw{dw_, dtype} : WrittenDw{}; }
 
   // Adds the partial gradients of these slices to dw_, rounded to the dtype.
   void add_slices(Range slices, DType dtype) {
-    if (written(dtype).dw != nullptr) return;
+    if (writes_dw_) return;
     launch_sum(runtime_, cuda_.kernel->name, plan_.problem, plan_.schedule.slices, slices,
                partials_, dw_, dtype);
   }
@@ -222,6 +219,7 @@ class DeviceAdder final : public DeviceSum {
   Runtime runtime_;
   void* partials_ = nullptr;
   void* dw_ = nullptr;      // the sums of a node, or dw rounded
+  bool writes_dw_ = false;  // the kernel does, as a block has all of the only slice
   void* result_ = nullptr;  // of round_to_result()
   void* x_[2] = {};
   void* dy_[2] = {};

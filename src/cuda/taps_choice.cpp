@@ -312,7 +312,7 @@ double clocks_of(const TapsChoice& choice, const SliceGrid& slices, double each)
   const std::int64_t blocks = slices.count() * choice.tiles;
   const auto waves = static_cast<double>(ceil_div(blocks, kMultiprocessors));
   const auto longest = static_cast<double>(longest_slice(slices));
-  const bool has_totals = longest_slice(slices) > l.sum_chunks;
+  const bool has_totals = longest_slice(slices) > l.sums.value;
   return std::max(waves * longest * each, bytes / kFromMemory) +
          waves * (kBegin + stored / kToL2 * (has_totals ? 4 : 1)) + kTreeBegin +
          static_cast<double>(blocks) * stored / kTree * (has_totals ? 2 : 1);
@@ -397,7 +397,7 @@ TapsChoice taps_choice(const WgradProblem& original) {
     TapsChoice choice{way.kind, way.folds, problem, *layout, grid_of(problem, way), 0};
     choice.tiles = tile_count(*layout, problem);
     const std::int64_t pixels = way.rows * std::int64_t{way.columns};
-    choice.layout.sum_chunks = static_cast<int>(std::max<std::int64_t>(most_pixels / pixels, 1));
+    choice.layout.sums = divisor(std::max<std::int64_t>(most_pixels / pixels, 1));
     const double clocks = static_cast<double>(choice.tiles * choice.grid.count) *
                           chunk_clocks(*layout, width_of(way.kind));
     const auto kind = static_cast<int>(way.kind);
@@ -428,14 +428,13 @@ SliceGrid taps_slices(const TapsChoice& choice, std::int64_t least_chunks) {
 
 TapsLayout with_slices(const TapsChoice& choice, const SliceGrid& slices) {
   TapsLayout layout = choice.layout;
-  layout.has_totals = longest_slice(slices) > layout.sum_chunks;
+  layout.has_totals = longest_slice(slices) > layout.sums.value;
   const std::int64_t parts = std::max<std::int64_t>(slices.partitions, 1);
   layout.units = static_cast<std::uint32_t>(slices.chunks / slices.unit / parts);
   layout.units_over = static_cast<std::uint32_t>(slices.chunks / slices.unit % parts);
   layout.tiles = divisor(choice.tiles);
   layout.interleave = divisor(slices.interleave);
   layout.partitions = divisor(parts);
-  layout.sums = divisor(layout.sum_chunks);
   layout.total_bytes = slices.count() * layout.slice_sums * 4;
   return layout;
 }
