@@ -118,12 +118,16 @@ struct Multiprocessor {
 // So many groups of copies, or products, are under way at a time.
 inline constexpr unsigned kUnderWay = 16;
 
-// The threads that begin products together, and the products: one timeline for all, as whoever has
-// waited for a product knows that all of it is done.
+// The threads that begin products together, and the products: a timeline for each warp, as whoever
+// has waited for a product knows that its own warp's part of it is done.
 struct Warpgroup {
+  struct Products {
+    Timeline* timeline = nullptr;
+    Order ended[kUnderWay];
+  };
   FiberBarrier barrier{cuda::kWarpgroup}, together{cuda::kWarpgroup};
-  Timeline* products = nullptr;
-  Order begun, ended[kUnderWay];
+  Products warps[cuda::kWarpgroup / cuda::kWarp];
+  Order begun;
 };
 
 // What the threads of a block have in common; only looked at Unseen.
@@ -134,7 +138,9 @@ struct Team {
         shared(memory),
         warps(Body::kThreads / cuda::kWarp, FiberBarrier(cuda::kWarp)),
         warpgroups(Body::kThreads / cuda::kWarpgroup) {
-    for (Warpgroup& group : warpgroups) group.products = &new_timeline();
+    for (Warpgroup& group : warpgroups) {
+      for (auto& products : group.warps) products.timeline = &new_timeline();
+    }
   }
   Timeline& new_timeline() {
     if (timelines == processor.timelines.size()) processor.timelines.emplace_back();
@@ -332,9 +338,9 @@ class EmulatedBlock {
     each([&](std::uint64_t left, std::uint64_t right) { tell_reads<Op>(helper(), left, right); });
     helper().release(group.begun);
     meet(group.barrier, [&] {
-      group.products->acquire(group.begun);
+      for (auto& warp : group.warps) warp.timeline->acquire(group.begun);
       each([&](std::uint64_t left, std::uint64_t right) { multiply_group<Op>(left, right); });
-      group.products->release(group.ended[products_ % kUnderWay]);
+      for (auto& warp : group.warps) warp.timeline->release(warp.ended[products_ % kUnderWay]);
     });
     ++products_;
   }
@@ -343,7 +349,7 @@ class EmulatedBlock {
   void wait_multiplies(typename Op::C&, Site site = Site::current()) {
     static_assert(kPending < kUnderWay);
     if (products_ <= kPending || !sites.orders(site)) return;
-    warpgroup().ended[(products_ - kPending - 1) % kUnderWay].acquire();
+    own_products().ended[(products_ - kPending - 1) % kUnderWay].acquire();
   }
 
  private:
@@ -356,6 +362,9 @@ class EmulatedBlock {
   }
   Warpgroup& warpgroup() {
     return team_.warpgroups[static_cast<std::size_t>(thread_ / cuda::kWarpgroup)];
+  }
+  Warpgroup::Products& own_products() {
+    return warpgroup().warps[thread_ % cuda::kWarpgroup / cuda::kWarp];
   }
   Timeline& helper() { return team_.processor.fibers.helper(thread_); }
   // Lets a timeline go on with what this thread has begun.
@@ -388,9 +397,10 @@ class EmulatedBlock {
       return *static_cast<typename Op::C*>(c);
     };
     memory_.multiply_group<Op>(left, right, sums);
-    tell_reads<Op>(*warpgroup().products, left, right);
+    for (auto& warp : warpgroup().warps) tell_reads<Op>(*warp.timeline, left, right);
     for (int thread = 0; thread < cuda::kWarpgroup; ++thread) {
-      warpgroup().products->writes(&sums(thread), sizeof(typename Op::C));
+      warpgroup().warps[thread / cuda::kWarp].timeline->writes(&sums(thread),
+                                                               sizeof(typename Op::C));
     }
   }
   // A word of each row of both operands: bulk copies write whole rows.

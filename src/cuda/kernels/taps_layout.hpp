@@ -42,7 +42,7 @@ struct TapsLayout {
   // The slices (schedule.hpp): of units of chunks each partition has so many, and these are left.
   std::uint32_t units, units_over;
   Divisor tiles, interleave, partitions;
-  Divisor sums;  // by the chunks that one float32 sum may have
+  Divisor sums;              // by the chunks that one float32 sum may have
   std::int64_t slice_sums;   // of a slice's partial gradient: of all tiles
   std::int64_t total_bytes;  // in front of the totals: all slices' sums
 };
