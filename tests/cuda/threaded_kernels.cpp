@@ -33,8 +33,8 @@ struct Case {
   ProblemSpec spec;
   double first = 0;  // of dy, if not 0: where it is not finite, kernels leave out products
   bool one_partition = false;  // of all slices, so that one begins with the last chunk of an image
-  bool one_slice = false;      // instead of as many as there are chunks for
   bool by_threads = false;     // lines are copied, as before compute capability 9.0
+  bool one_slice = false;      // instead of as many as there are chunks for
 };
 
 using enum DType;
@@ -82,6 +82,7 @@ const Case kCases[] = {
      {"writes dw", "conv2d", 1, 72, 136, 1, {{9, 1}, {9, 1}}},
      0,
      false,
+     false,
      true},
     {"cuda_wgmma", bf16, false, {"stride 2", "conv2d", 2, 24, 10, 1, {{31, 3, 2}, {41, 1}}}},
     {"cuda_wgmma", bf16, true, {"colours", "conv2d", 2, 3, 10, 1, {{31, 5, 2}, {41, 3, 2}}}},
@@ -90,6 +91,7 @@ const Case kCases[] = {
      true,
      {"stages again", "conv2d", 14, 40, 24, 1, {{9, 3}, {9, 3}}},
      0,
+     false,
      false,
      true},
     {"cuda_wgmma", bf16, true, {"Inf", "conv2d", 1, 16, 8, 1, {{5, 3}, {6, 3}}}, kInf},
