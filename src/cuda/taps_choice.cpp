@@ -31,9 +31,9 @@ Width width_of(TapsKind kind) {
   }
 }
 
-// What an H100 does in a clock of 1.755 GHz, as measured (docs/cuda.md): bytes
-// that a multiprocessor gets from L2 and writes there, that all get from memory, and that the tree
-// reads; and the clocks to begin and end a kernel.
+// About what an H100 does in a clock of 1.755 GHz: bytes that a multiprocessor gets from L2 and
+// writes there, that all get from memory, and that the tree reads; and the clocks to begin and end
+// a kernel.
 constexpr double kFromL2 = 21, kToL2 = 10, kFromMemory = 1500, kTree = 1300, kShared = 128;
 constexpr double kBegin = 2500, kTreeBegin = 3000, kChunkBegin = 60;
 constexpr std::int64_t kMultiprocessors = 132, kMostWaves = 4, kMostInterleave = 1024;

@@ -190,8 +190,7 @@ struct DeviceBlock {
   }
   // Begins in every warpgroup c += A * B for kSteps steps of Op::kK of k, whose operands are
   // a_bytes and b_bytes apart. How many is known to the compiler, as ptxas lets instructions
-  // overlap that nothing stands between: one by one they take nearly twice as long (seen on an
-  // H100).
+  // overlap that nothing stands between: one by one they take longer (seen on an H100).
   template <class Op, int kSteps>
   CONVGRAD_HD static void begin_multiply(std::uint64_t a, std::uint32_t a_bytes, std::uint64_t b,
                                          std::uint32_t b_bytes, typename Op::C& c) {
