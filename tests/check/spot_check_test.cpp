@@ -146,7 +146,7 @@ TEST_CASE("what is left out, swapped or shifted is seen") {
       CHECK(said_of(plan, sums, x.data(), dy.data()) != "");
     }
     std::vector<double> shifted = right;  // by a channel
-    std::ranges::rotate(shifted, shifted.begin() + 1);
+    std::rotate(shifted.begin(), shifted.begin() + 1, shifted.end());
     CHECK(said_of(plan, shifted, x.data(), dy.data()) != "");
   }
 }
