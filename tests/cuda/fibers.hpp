@@ -142,7 +142,8 @@ class Stack {
   static constexpr std::size_t kBytes = 128 * 1024;
 
   [[gnu::noinline]] CONVGRAD_UNSEEN static void go_on(Stack& on) {
-    if (on.memory_ == nullptr || std::exchange(on.begun_, true)) __builtin_longjmp(on.place_, 1);
+    if (on.memory_ == nullptr || on.begun_) __builtin_longjmp(on.place_, 1);
+    on.begun_ = true;  // std::exchange() would be seen
     setcontext(&on.context_);
   }
 
