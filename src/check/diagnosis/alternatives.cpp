@@ -24,6 +24,31 @@ constexpr int kRoundDigits = 4, kRoundTries = 9;
 constexpr double kAsGood = 0.1;
 constexpr const char* kPixel = "pixel_repeated";
 
+// Returns the number of the fewest digits from low to high; if it needs more digits than a person
+// writes, it is the one next to the best.
+std::optional<std::pair<double, std::string>> roundest(double low, double high, double best) {
+  if (!(low <= high)) return std::nullopt;
+  best = std::clamp(best, low, high);
+  const double size = std::max(std::fabs(low), std::fabs(high));
+  for (int count = 1; count <= kRoundDigits && size > 0; ++count) {
+    const double unit = std::pow(10, std::floor(std::log10(size)) + 1 - count);
+    for (int i = 0; i < kRoundTries; ++i) {  // the nearest to the best, then its neighbours
+      const int away = i % 2 == 0 ? i / 2 : -(i + 1) / 2;
+      const std::string text = digits((std::round(best / unit) + away) * unit, count + 1);
+      const double value = std::strtod(text.c_str(), nullptr);
+      if (value >= low && value <= high) return std::pair(value, text);
+    }
+  }
+  for (int count = kRoundDigits + 1; count <= 17; ++count) {  // more tell no double from another
+    const std::string text = digits(best, count);
+    const double value = std::strtod(text.c_str(), nullptr);
+    if (std::fabs(value - best) <= kAsGood * (high - low) || count == 17) {
+      return std::pair(value, text);
+    }
+  }
+  return std::nullopt;
+}
+
 class Alternatives {
  public:
   Alternatives(const Evidence& evidence, const Sample& sample, const TermsBy& terms_by)
@@ -169,7 +194,7 @@ class Alternatives {
       squares += 1 / (slack * slack);
     }
     if (!(squares > 0)) return std::nullopt;
-    return roundest(low, high, products / squares, [](double) { return true; });
+    return roundest(low, high, products / squares);
   }
 
   // Some images have another weight than the others.
@@ -246,29 +271,6 @@ std::vector<Clue> clues(const Evidence& evidence, const Sample& sample, std::siz
                            [](const Clue& clue) { return std::fabs(clue.error) / clue.tolerance; });
   result.resize(std::min(result.size(), most));
   return result;
-}
-
-std::optional<std::pair<double, std::string>> roundest(double low, double high, double best,
-                                                       const std::function<bool(double)>& good) {
-  if (!(low <= high)) return std::nullopt;
-  best = std::clamp(best, low, high);
-  const double size = std::max(std::fabs(low), std::fabs(high));
-  for (int count = 1; count <= kRoundDigits && size > 0; ++count) {
-    const double unit = std::pow(10, std::floor(std::log10(size)) + 1 - count);
-    for (int i = 0; i < kRoundTries; ++i) {  // the nearest to the best, then its neighbours
-      const int away = i % 2 == 0 ? i / 2 : -(i + 1) / 2;
-      const std::string text = digits((std::round(best / unit) + away) * unit, count + 1);
-      const double value = std::strtod(text.c_str(), nullptr);
-      if (value >= low && value <= high && good(value)) return std::pair(value, text);
-    }
-  }
-  for (int count = kRoundDigits + 1; count <= 17; ++count) {  // more tell no double from another
-    const std::string text = digits(best, count);
-    const double value = std::strtod(text.c_str(), nullptr);
-    const bool near = std::fabs(value - best) <= kAsGood * (high - low) || count == 17;
-    if (near && good(value)) return std::pair(value, text);
-  }
-  return std::nullopt;
 }
 
 std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sample,

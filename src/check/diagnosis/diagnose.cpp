@@ -57,12 +57,11 @@ class Search {
       if (!settled()) try_each(find_slices(evidence_));
       if (!sample.at.empty()) {
         ++result_.tried;
-        const auto sums = find_partials(evidence_, sample, settled());
+        const auto sums = find_partials(evidence_, sample, settled() || rounded_once());
         if (sums) fits_.push_back({*sums, 0, 1});
       }
       if (!settled() && !sample.at.empty()) {
         ++result_.tried;
-        confirm(find_limits(evidence_, sample));
         confirm(find_alternatives(evidence_, sample, [&](const auto& entries, const auto& reading) {
           budget_ -= cost(entries.size());
           return terms_of(pb, entries, reading, images_, source_, pool_);
@@ -84,7 +83,7 @@ class Search {
   struct Fitting {
     Finding finding;
     double rms;
-    std::size_t complexity;  // faults that it takes, twice, and one more for a place or a weak fit
+    std::size_t complexity;  // faults that it takes, twice, and one more for a place
     bool rare = false;
   };
 
@@ -96,6 +95,12 @@ class Search {
   bool settled() const {
     return std::any_of(fits_.begin(), fits_.end(),
                        [](const Fitting& fit) { return fit.complexity <= 2; });
+  }
+
+  // One rounding of the result comes before the thousands of ways to round its parts.
+  bool rounded_once() const {
+    return std::any_of(fits_.begin(), fits_.end(),
+                       [](const Fitting& fit) { return fit.finding.fault == "result_precision"; });
   }
 
   bool is_known(const Fault& f) const {
@@ -161,11 +166,14 @@ class Search {
   void consider(const Fault& f, const Positions& at, const Predicted& values, bool plain = false) {
     const auto fit = evidence_.judge(at, values, f.bits, plain);
     if (!fit || is_reported(f, *fit, at)) return;
+    // An attribute of all taps is not another one for some of them.
+    const Reading own = plain_reading(evidence_.problem());
+    if (!fit->only.empty() && f.reading.axis != own.axis && evidence_.in_some_taps()) return;
     const std::size_t faults =
         fit->parts.size() +
         static_cast<std::size_t>(plain ? 0 : 1 + std::count(f.name.begin(), f.name.end(), '+'));
     fits_.push_back({finding({f.name, f.text, f.cause}, *fit, Certainty::match, at.size()),
-                     fit->rms, 2 * faults + (fit->only.empty() && !fit->weak ? 0 : 1), f.rare});
+                     fit->rms, 2 * faults + (fit->only.empty() ? 0 : 1), f.rare});
     if (fit->parts.empty()) reported_.push_back(f);
   }
 

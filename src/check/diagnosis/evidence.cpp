@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <set>
 #include <unordered_map>
 
 #include "check/diagnosis/search.hpp"
@@ -59,8 +60,23 @@ Evidence::Evidence(const Suspect& suspect) : suspect_(suspect), all_(size()) {
   std::partial_sort(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count), keys.end(),
                     std::greater<>());
   for (std::size_t i = 0; i < count; ++i) drawn_.push_back(keys[i].second);
-  find_grids();
+  find_grids(all_, false);
+  // A kernel may round in one place what another stores right: a channel, a tap, a tile.
+  if (grids_.empty() && where_.pattern && !where_.everything) {
+    Positions inside;
+    std::copy_if(all_.begin(), all_.end(), std::back_inserter(inside),
+                 [&](std::size_t at) { return inside_[at]; });
+    if (!inside.empty()) find_grids(inside, true);
+  }
   make_fillings();
+}
+
+bool Evidence::in_some_taps() const {
+  std::set<std::int64_t> taps;
+  for (const std::size_t at : all_) {
+    if (inside_[at]) taps.insert(index(at) / (problem().group_c() * problem().K));
+  }
+  return std::ssize(taps) < problem().taps();
 }
 
 double Evidence::scale(std::size_t at) const {

@@ -1,8 +1,8 @@
 // faults_of_inputs.cpp - see faults.hpp: images that are others', and numbers that are not what
 // they were. Each add_ function adds one kind of fault.
 #include <algorithm>
-#include <set>
 
+#include "base/integers.hpp"
 #include "check/diagnosis/faults.hpp"
 
 namespace convgrad::diagnosis {
@@ -139,7 +139,7 @@ class InputFaults : FaultList {
                        [N](std::int64_t) { return N - 1; });
     if (N % 2 == 0) {
       add_images_of_input("the halves of input's images are exchanged", kSplitBatch,
-                          exchanged(N / 2));
+                          [N](std::int64_t n) { return (n + N / 2) % N; });
     }
     std::vector<std::int64_t> steps = {-1, 1};
     for (std::int64_t by = 2; by < N; by = N <= kFewImages ? by + 1 : 2 * by) {
@@ -165,42 +165,15 @@ class InputFaults : FaultList {
               by < 0 ? "first" : "last", " image is read twice"),
           [N, by](std::int64_t n) { return std::clamp<std::int64_t>(n + by, 0, N - 1); });
     }
-    add_images_of_input("the images of input stand in reverse order", "", reversed(N));
-    add_image_groups();
-  }
-
-  void add_image_groups() {
-    const std::int64_t N = pb_.N;
-    std::set<std::int64_t> groups;
-    for (std::int64_t by = 1; by < N; by = N <= kFewImages ? by + 1 : 2 * by) groups.insert(by);
+    add_images_of_input("the images of input stand in reverse order", "",
+                        [N](std::int64_t n) { return N - 1 - n; });
+    add_images_of_input("images of input are exchanged in pairs", kSplitBatch,
+                        [N](std::int64_t n) { return (n ^ 1) < N ? n ^ 1 : n; });
     for (const std::int64_t parts : {2, 3, 4, 8}) {
-      groups.insert((N + parts - 1) / parts);
-      groups.insert(std::max<std::int64_t>(N / parts, 1));
-    }
-    for (const std::int64_t by : groups) {
+      const std::int64_t by = ceil_div(N, parts);
       add_images_of_each("", cat(" begins again at image 0 after every ", by, " images"),
                          [by](std::int64_t n) { return n % by; });
-      add_images_of_input(cat("every ", by, " images of input stand in reverse order"), kSplitBatch,
-                          reversed(by));
-      add_images_of_input(
-          by == 1 ? std::string("images of input are exchanged in pairs")
-                  : cat("every ", by, " images of input are exchanged with the next ", by),
-          kSplitBatch, exchanged(by));
     }
-  }
-
-  Fault::Map exchanged(std::int64_t by) const {
-    return [N = pb_.N, by](std::int64_t n) {
-      const std::int64_t other = (n / by ^ 1) * by + n % by;
-      return other < N ? other : n;
-    };
-  }
-
-  Fault::Map reversed(std::int64_t by) const {
-    return [N = pb_.N, by](std::int64_t n) {
-      const std::int64_t first = n / by * by;
-      return first + std::min(by, N - first) - 1 - n % by;
-    };
   }
 
   // Adds images at a wrong distance in memory: products of extents that are another's.

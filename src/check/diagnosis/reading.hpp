@@ -40,10 +40,7 @@ enum class Treatment : std::uint8_t {
   int8,
   int8_wide,
   flushed,
-  relu,
-  clamped,
-  clamped_above,
-  small_dropped
+  relu
 };
 enum class Ties : std::uint8_t { even, away, cut };
 struct TreatmentKind {
@@ -60,7 +57,7 @@ struct TreatmentKind {
 std::span<const TreatmentKind> treatments();  // the usual ones first
 // Tells whether some number of the type is not what it was.
 bool changes(const TreatmentKind& kind, DType dtype);
-// parameter is e4m3's, e5m2's and int8's scale (0: none), or clamped's and small_dropped's limit.
+// parameter is e4m3's, e5m2's and int8's scale (0: none).
 double treated(Treatment treatment, DType dtype, double value, double parameter = 0);
 
 // x and dy add their product, nothing where it is subnormal, the product rounded, or that of x = hi
