@@ -162,6 +162,18 @@ class TenFaults(DiagnosisTest):
         self.names(self.wrong(x=memory.reshape(x.shape)), "tensor_layout",
                    "the memory of input is taken for NHWC, not NCHW")
 
+    def test_blocked_layouts(self):
+        p = self.use(normal_problem(c=16, k=8, groups=1))
+        h, w = p.size
+        blocked = np.moveaxis(p.x.reshape(p.n, h, w, 4, 4), 3, 1).reshape(p.x.shape)
+        self.names(self.wrong(x=blocked), "tensor_layout",
+                   "the memory of input is turned to nChw4c and then taken for NHWC")
+        self.names(self.wrong(x=np.transpose(p.x, (3, 1, 2, 0)).reshape(p.x.shape)),
+                   "tensor_layout", "the memory of input is turned to CHWN and then taken for NHWC")
+        parts = self.dw.reshape(*p.taps, 2, 8, 1, 8)
+        self.names(np.transpose(parts, (4, 2, 0, 1, 3, 5)).reshape(self.dw.shape), "filter_order",
+                   "its elements are taken in OIhw8i8o order, not in HWIO")
+
     def test_axes_swapped(self):
         p = self.use(normal_problem(size=(8, 8), strides=(1, 1), dilations=(1, 1)))
         self.names(self.wrong(x=np.swapaxes(p.x, 1, 2)), "tensor_layout",
@@ -531,6 +543,47 @@ class Pixels(DiagnosisTest):
                        whole=False)
 
 
+    def test_of_every_image(self):
+        p = self.use(normal_problem(n=4, size=(16, 17), strides=(1, 1), dilations=(1, 1)))
+        lanes = np.arange(p.dy[..., 0].size).reshape(p.dy.shape[:-1]) % 32
+        for pixels, text in (((slice(None), slice(8, 12)), "rows 8 to 11 of every image are"),
+                             ((slice(None), slice(None), 5), "column 5 of every image is"),
+                             ((slice(None), 15, 0), "the pixel p 15, q 0 of every image is"),
+                             ((2, slice(4, 8), slice(8, 12)), "the tile p 4-7, q 8-11 of image 2 is"),
+                             ((slice(None), slice(4, 8), slice(8, 12)),
+                              "the tile p 4-7, q 8-11 of every image is"),
+                             (lanes == 31, "lane 31 of 32 that take pixels in turns is")):
+            part = self.wrong(dy=put(np.zeros_like(p.dy), (pixels, p.dy[pixels])))
+            with self.subTest(text):
+                self.names(single(self.dw - part), "missing_pixels", f"{text} left out")
+                self.names(single(self.dw + part), "doubled_pixels", f"{text} counted twice")
+
+    def test_halos(self):
+        p = self.use(plain_problem(size=(16, 16), taps=(3, 3), padding="same"))
+        for axes, parts, text in (((1,), 2, "2 slabs of h"), ((2,), 4, "4 slabs of w"),
+                                  ((1, 2), 4, "4 slabs of h and w")):
+            total = 0
+            for at in np.ndindex(*[parts] * len(axes)):
+                inside = tuple(slice(16 // parts * at[axes.index(a)], 16 // parts * (at[axes.index(a)] + 1))
+                               if a in axes else slice(None) for a in range(3))
+                x, dy = (put(np.zeros_like(v), (inside, v[inside])) for v in (p.x, p.dy))
+                total = total + self.wrong(x=x, dy=dy)
+            self.names(single(total), "halo_missing", f"out_backprop is summed in {text}, and each "
+                       "takes zeros for what it needs of its neighbours' input")
+
+    def test_stages(self):
+        p = self.use(plain_problem(n=4, size=(16, 15)))
+        for exchanged, text in ((False, "a stage of 32 pixels of dy is the one before it, in pixels "
+                                        "640 to 671"),
+                                (True, "stages of 32 pixels of dy change places, in pixels 640 to "
+                                       "703")):
+            dy = p.dy.copy()
+            flat, old = dy.reshape(-1, p.k), p.dy.reshape(-1, p.k)
+            flat[640:672] = old[672:704] if exchanged else old[608:640]
+            flat[672:704] = old[640:672] if exchanged else old[672:704]
+            self.names(single(self.wrong(dy=dy)), "stale_pixels", f"{text} of N*P*Q = 960 alone")
+
+
 class Precision(DiagnosisTest):
     def test_results(self):
         bits = single(self.dw).astype("<f4").view("<u4")
@@ -557,7 +610,7 @@ class Precision(DiagnosisTest):
     def test_even_splits(self):
         p = self.use(plain_problem(n=3, size=(16, 15)))
         pixels = int(np.prod(p.dy.shape[:-1]))
-        for parts, block, text in ((7, 1, "7 splits (split-K) of even sizes"),
+        for parts, block, text in ((11, 1, "11 splits (split-K) of even sizes"),
                                    (5, 64, "5 splits (split-K) of whole blocks of 64 pixels")):
             ends = [b[-1] + 1 for b in np.array_split(np.arange(-(-pixels // block)), parts)]
             total, begin = 0, 0

@@ -60,65 +60,78 @@ struct Split {
   Stored stored = Stored::parts;
 };
 
-std::vector<Split> splits(const WgradProblem& pb) {
-  const std::int64_t pixels = term_count(pb), most = std::min(pixels, kMostSplits);
-  std::vector<Split> result;
-  std::set<std::vector<std::int64_t>> seen;
-  const auto add = [&](std::vector<std::int64_t> ends, const std::string& text,
-                       const std::string& unit) {
-    if (ends.size() < 2 || !seen.insert(ends).second) return;
-    Split split;
+// Lists splits of all pixels, each once: by images, rows and chunks, and by numbers of parts.
+class Splits {
+ public:
+  explicit Splits(const WgradProblem& problem) : pb_(problem), pixels_(term_count(problem)) {}
+
+  std::vector<Split> take() {
+    add_units();
+    for (std::int64_t count = 2; count <= std::min(pixels_, kMostSplits); ++count) {
+      // Splits have equal chunks and a shorter last one, or are as even as can be.
+      const std::string of = cat(count, " splits (split-K)");
+      add_chunks(ceil_div(pixels_, count), cat("the sums of ", of), cat("each of ", of));
+      std::vector<std::int64_t> ends;
+      for (std::int64_t i = 1; i <= count; ++i) ends.push_back(pixels_ * i / count);
+      add(std::move(ends), cat("the sums of ", of), cat("each of ", of));
+    }
+    // A block of one pixel makes numpy's array_split; those of an inner loop are powers of two.
+    for (const std::int64_t block : {1, 64, 32, 128, 16}) add_even(block);
+    return std::move(list_);
+  }
+
+ private:
+  void add(std::vector<std::int64_t> ends, const std::string& text, const std::string& unit) {
+    if (ends.size() < 2 || !seen_.insert(ends).second) return;
+    Split& split = list_.emplace_back();
     split.ends = std::move(ends);
     split.text = text;
     split.unit = unit;
-    result.push_back(std::move(split));
-  };
-  const auto add_chunks = [&](std::int64_t chunk, const std::string& text,
-                              const std::string& unit) {
+  }
+
+  void add_chunks(std::int64_t chunk, const std::string& text, const std::string& unit) {
     std::vector<std::int64_t> ends;
-    for (std::int64_t end = chunk; end - chunk < pixels; end += chunk) {
-      ends.push_back(std::min(end, pixels));
+    for (std::int64_t end = chunk; end - chunk < pixels_; end += chunk) {
+      ends.push_back(std::min(end, pixels_));
     }
     add(std::move(ends), text, unit);
-  };
-  add_chunks(pb.out_pixels(), "the sums of each image", "each image");
-  for (std::int64_t images = 2; images < std::min(pb.N, kMostGroup); ++images) {
-    add_chunks(images * pb.out_pixels(), cat("the sums of ", images, " images each"),
-               cat("every ", images, " images"));
   }
-  add_chunks(pb.axis[2].out, "the sums of each row of pixels", "each row of pixels");
-  for (std::int64_t chunk = 16; chunk <= 8192; chunk *= 2) {
-    add_chunks(chunk, cat("the sums of ", chunk, " pixels each"), cat("every ", chunk, " pixels"));
+
+  void add_units() {
+    add_chunks(pb_.out_pixels(), "the sums of each image", "each image");
+    for (std::int64_t images = 2; images < std::min(pb_.N, kMostGroup); ++images) {
+      add_chunks(images * pb_.out_pixels(), cat("the sums of ", images, " images each"),
+                 cat("every ", images, " images"));
+    }
+    add_chunks(pb_.axis[2].out, "the sums of each row of pixels", "each row of pixels");
+    for (std::int64_t chunk = 16; chunk <= 8192; chunk *= 2) {
+      add_chunks(chunk, cat("the sums of ", chunk, " pixels each"),
+                 cat("every ", chunk, " pixels"));
+    }
   }
-  for (std::int64_t count = 2; count <= most; ++count) {
-    // Splits have equal chunks and a shorter last one, or are as even as can be.
-    const std::int64_t chunk = ceil_div(pixels, count);
-    const std::string text = cat("the sums of ", count, " splits (split-K)");
-    const std::string unit = cat("each of ", count, " splits (split-K)");
-    add_chunks(chunk, text, unit);
-    std::vector<std::int64_t> ends;
-    for (std::int64_t i = 1; i <= count; ++i) ends.push_back(pixels * i / count);
-    add(std::move(ends), text, unit);
-  }
-  // Parts take the same number of blocks of an inner loop each, the first ones one more; a block of
-  // one pixel makes numpy's array_split.
-  for (const std::int64_t block : {1, 64, 32, 128, 16}) {
-    const std::int64_t blocks = ceil_div(pixels, block);
+
+  // Parts take the same number of blocks each, or the first ones one more.
+  void add_even(std::int64_t block) {
+    const std::int64_t blocks = ceil_div(pixels_, block);
     for (std::int64_t count = 2; count <= std::min(blocks, kMostEven); ++count) {
       const std::string of =
-          block == 1 ? cat(count, " splits (split-K) of even sizes")
-                     : cat(count, " splits (split-K) of whole blocks of ", block, " pixels");
+          cat(count, " splits (split-K) of ",
+              block == 1 ? std::string("even sizes") : cat("whole blocks of ", block, " pixels"));
       std::vector<std::int64_t> ends;
       for (std::int64_t i = 1; i <= count; ++i) {
         const std::int64_t taken = blocks / count * i + std::min(i, blocks % count);
-        ends.push_back(std::min(taken * block, pixels));
+        ends.push_back(std::min(taken * block, pixels_));
       }
       add(std::move(ends), cat("the sums of ", of), cat("each of ", of));
       add_chunks(ceil_div(blocks, count) * block, cat("the sums of ", of), cat("each of ", of));
     }
   }
-  return result;
-}
+
+  const WgradProblem& pb_;
+  const std::int64_t pixels_;
+  std::vector<Split> list_;
+  std::set<std::vector<std::int64_t>> seen_;
+};
 
 class Splitter {
  public:
@@ -162,7 +175,7 @@ class Splitter {
   std::optional<Finding> find() const {
     const WgradProblem& pb = evidence_.problem();
     const std::size_t first = std::min(kFirstLook, sample_.at.size());
-    for (Split split : splits(pb)) {
+    for (Split split : Splits(pb).take()) {
       for (const DType type : narrow_types(pb)) {
         for (const Stored stored : {Stored::parts, Stored::both, Stored::total}) {
           split.type = type;

@@ -171,19 +171,17 @@ struct Sample {
 // large errors with small tolerances.
 struct Clue {
   std::size_t entry;
-  double error, tolerance;
+  double error, step, scale;  // step: half of the result's
 };
-std::vector<Clue> clues(const Evidence& evidence, const Sample& sample, std::size_t most);
+std::vector<Clue> clues(const Evidence& evidence, const Sample& sample);
 // Names elements of x and dy that should make entries NaN or infinite, and says what these are.
 std::string nonfinite_text(const Evidence& evidence, const Sample& sample);
 // Finds pixels that are left out or counted twice, still to be confirmed.
-std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample);
-// Says "image 3" or "the pixel p 2, q 5 of image 0", of dy or x; with a verb "... is left out".
-std::string range_text(const WgradProblem& problem, Range pixels, bool of_x,
-                       const std::string& verb);
+std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& sample);
 // Returns the terms of some entries by another reading.
 using TermsBy = std::function<std::vector<Terms>(std::span<const EntryTerms>, const Reading&)>;
-// Finds readings that hold in some pixels alone, weights of images and constants in the padding.
+// Finds roundings and stale stages of some pixels alone, weights of images and constants in the
+// padding.
 std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sample,
                                      const TermsBy& terms_by);
 // A sum that is rounded to a type after each addition.

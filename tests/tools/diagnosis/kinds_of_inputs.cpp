@@ -67,13 +67,6 @@ void add_images(Kinds& kinds, const std::string& name, const Names& faults, bool
   });
 }
 
-// The difference that a change of the tensors makes in some images alone.
-Values changed_tensor(const Case& c, bool of_x, const std::function<void(Values&)>& change) {
-  Case other = c;
-  change(of_x ? other.x : other.dy);
-  return gradient(other, right(c));
-}
-
 std::size_t drawn_axis(const WgradProblem& pb, Random& random) {
   return pb.op == Op::conv3d ? static_cast<std::size_t>(draw(random, 3))
                              : static_cast<std::size_t>(1 + draw(random, 2));
@@ -214,29 +207,6 @@ void add_images(Kinds& kinds) {
       }
       return gradient(other, right(c));
     });
-    // The first or last line of an axis, from its neighbour.
-    kinds.add("a border line one off" + of, {"line_repeated", "line_left_out", "padding_values"},
-              [=](Case& c, Random& random, std::string&) {
-                const std::size_t a = drawn_axis(c.pb, random);
-                I extent[3], step = 1;
-                for (std::size_t i = 0; i < 3; ++i)
-                  extent[i] = x ? c.pb.axis[i].in : c.pb.axis[i].out;
-                for (std::size_t i = a + 1; i < 3; ++i) step *= extent[i];
-                if (extent[a] < 2) return Values();
-                const I pixels = c.pb.N * extent[0] * extent[1] * extent[2];
-                const I channels = x ? c.pb.C : c.pb.K;
-                const bool last = draw(random, 2) == 1;
-                return changed_tensor(c, x, [&](Values& values) {
-                  for (I at = 0; at < pixels; ++at) {
-                    if (at / step % extent[a] != (last ? extent[a] - 1 : 0)) continue;
-                    for (I ch = 0; ch < channels; ++ch) {
-                      values[static_cast<std::size_t>(at * channels + ch)] =
-                          values[static_cast<std::size_t>(
-                              (last ? at - step : at + step) * channels + ch)];
-                    }
-                  }
-                });
-              });
   }
   for (const bool half : {true, false}) {
     kinds.add(half ? "half of the batch weighted" : "an image weighted",

@@ -35,6 +35,105 @@ double narrow(DType type, double v) {
   return type == DType::f32 ? bits_kept(v, 11, false) : rounded(type, v);  // TF32
 }
 
+// Pixels that count twice or not at all: those for which choose(problem, random) holds.
+using Inside = std::function<bool(I)>;
+void add_weights(Kinds& kinds, const std::string& name, const Names& more,
+                 const std::function<Inside(const WgradProblem&, Random&)>& choose) {
+  for (const bool twice : {false, true}) {
+    Names names = {twice ? "doubled_pixels" : "missing_pixels"};
+    if (!twice) names.insert(names.end(), more.begin(), more.end());
+    kinds.add(name + (twice ? " twice" : " left out"), names,
+              [=](Case& c, Random& random, std::string&) {
+                const auto inside = choose(c.pb, random);
+                if (!inside) return Values();
+                Wrong wrong = right(c);
+                wrong.weight = [=](I at) { return !inside(at) ? 1.0 : twice ? 2.0 : 0.0; };
+                return gradient(c, wrong);
+              });
+  }
+}
+
+void add_lines(Kinds& kinds) {
+  for (const bool of_rows : {true, false}) {
+    const auto lines = [=](const WgradProblem& pb, Random& random, bool half) -> Inside {
+      const I Q = pb.axis[2].out, extent = pb.axis[of_rows ? 1 : 2].out;
+      if (extent < 4) return nullptr;
+      const I first = half ? extent / 2 : 1 + draw(random, extent - 2);
+      const I last = half ? extent : first + 1 + draw(random, extent - first);
+      return [=](I at) {
+        const I line = (of_rows ? at / Q : at) % extent;
+        return line >= first && line < last;
+      };
+    };
+    add_weights(kinds, of_rows ? "some rows of every image" : "some columns of every image",
+                {"line_left_out"},
+                [=](const WgradProblem& pb, Random& random) { return lines(pb, random, false); });
+    add_weights(kinds, of_rows ? "the lower half" : "the right half", {"line_left_out"},
+                [=](const WgradProblem& pb, Random& random) { return lines(pb, random, true); });
+  }
+}
+
+void add_places(Kinds& kinds) {
+  add_weights(kinds, "a corner pixel of every image", {},
+              [](const WgradProblem& pb, Random& random) -> Inside {
+                const I pixels = pb.out_pixels(), corner = draw(random, 2) * (pixels - 1);
+                if (pb.axis[1].out < 2 || pb.axis[2].out < 2) return nullptr;
+                return [=](I at) { return at % pixels == corner; };
+              });
+  for (const bool all : {true, false}) {
+    add_weights(kinds, all ? "a 4x4 tile of every image" : "a 4x4 tile of an image", {},
+                [=](const WgradProblem& pb, Random& random) -> Inside {
+                  const I P = pb.axis[1].out, Q = pb.axis[2].out, n = draw(random, pb.N);
+                  if (P < 8 || Q < 8 || pb.op == Op::conv3d) return nullptr;
+                  const I p = draw(random, P / 4), q = draw(random, Q / 4);
+                  return [=](I at) {
+                    return at / Q % P / 4 == p && at % Q / 4 == q && (all || at / (P * Q) == n);
+                  };
+                });
+  }
+  add_weights(kinds, "a lane", {}, [](const WgradProblem& pb, Random& random) -> Inside {
+    const I lanes = I{4} << draw(random, 4), lane = draw(random, lanes);
+    if (term_count(pb) < 4 * lanes) return nullptr;
+    return [=](I at) { return at % lanes == lane; };
+  });
+}
+
+void add_stages(Kinds& kinds) {
+  for (const bool exchanged : {false, true}) {
+    kinds.add(exchanged ? "stages of dy exchanged" : "a stage of dy is stale", {"stale_pixels"},
+              [=](Case& c, Random& random, std::string&) {
+                const I stage = I{8} << draw(random, 3), stages = term_count(c.pb) / stage;
+                if (stages < 3) return Values();
+                const I at = draw(random, stages / 2) * 2;
+                Case other = c;
+                for (I i = at * stage * c.pb.K; i < (at + 1) * stage * c.pb.K; ++i) {
+                  const auto next = static_cast<std::size_t>(i + stage * c.pb.K);
+                  other.dy[next] = c.dy[static_cast<std::size_t>(i)];
+                  if (exchanged) other.dy[static_cast<std::size_t>(i)] = c.dy[next];
+                }
+                return gradient(other, right(c));
+              });
+  }
+}
+
+void add_halo(Kinds& kinds, const std::string& name, I parts, I tile,
+              const std::vector<int>& axes) {
+  kinds.add(name, {"halo_missing"}, [=](Case& c, Random&, std::string&) {
+    for (const int axis : axes) {
+      const SpatialAxis& a = c.pb.axis[static_cast<std::size_t>(axis)];
+      if (tile > 0 && (a.out % tile != 0 || a.in != a.out || a.out < 2 * tile)) return Values();
+      if (parts > std::min(a.in, a.out)) return Values();
+    }
+    Wrong wrong = right(c);
+    wrong.sees = [=, axis = c.pb.axis](std::size_t a, I o, I i) {
+      if (std::count(axes.begin(), axes.end(), static_cast<int>(a)) == 0) return true;
+      const I in = axis[a].in, out = axis[a].out, count = tile > 0 ? out / tile : parts;
+      return part_of(in, count, i) == part_of(out, count, o);
+    };
+    return gradient(c, wrong);
+  });
+}
+
 }  // namespace
 
 void add_splits(Kinds& kinds) {
@@ -115,99 +214,14 @@ void add_splits(Kinds& kinds) {
 }
 
 void add_kernels(Kinds& kinds) {
-  const auto add_weights =
-      [&](const std::string& name, const Names& more,
-          const std::function<std::function<bool(I)>(const WgradProblem&, Random&)>& choose) {
-        for (const bool twice : {false, true}) {
-          Names names = {twice ? "doubled_pixels" : "missing_pixels"};
-          if (!twice) names.insert(names.end(), more.begin(), more.end());
-          kinds.add(name + (twice ? " twice" : " left out"), names,
-                    [=](Case& c, Random& random, std::string&) {
-                      const auto inside = choose(c.pb, random);
-                      if (!inside) return Values();
-                      Wrong wrong = right(c);
-                      wrong.weight = [=](I at) { return !inside(at) ? 1.0 : twice ? 2.0 : 0.0; };
-                      return gradient(c, wrong);
-                    });
-        }
-      };
-  for (const bool of_rows : {true, false}) {
-    const auto lines = [=](const WgradProblem& pb, Random& random,
-                           bool half) -> std::function<bool(I)> {
-      const I Q = pb.axis[2].out, extent = pb.axis[of_rows ? 1 : 2].out;
-      if (extent < 4) return nullptr;
-      const I first = half ? extent / 2 : 1 + draw(random, extent - 2);
-      const I last = half ? extent : first + 1 + draw(random, extent - first);
-      return [=](I at) {
-        const I line = (of_rows ? at / Q : at) % extent;
-        return line >= first && line < last;
-      };
-    };
-    add_weights(of_rows ? "some rows of every image" : "some columns of every image",
-                {"line_left_out"},
-                [=](const WgradProblem& pb, Random& random) { return lines(pb, random, false); });
-    add_weights(of_rows ? "the lower half" : "the right half", {"line_left_out"},
-                [=](const WgradProblem& pb, Random& random) { return lines(pb, random, true); });
-  }
-  add_weights("a corner pixel of every image", {},
-              [](const WgradProblem& pb, Random& random) -> std::function<bool(I)> {
-                const I pixels = pb.out_pixels(), corner = draw(random, 2) * (pixels - 1);
-                if (pb.axis[1].out < 2 || pb.axis[2].out < 2) return nullptr;
-                return [=](I at) { return at % pixels == corner; };
-              });
-  for (const bool all : {true, false}) {
-    add_weights(all ? "a 4x4 tile of every image" : "a 4x4 tile of an image", {},
-                [=](const WgradProblem& pb, Random& random) -> std::function<bool(I)> {
-                  const I P = pb.axis[1].out, Q = pb.axis[2].out, n = draw(random, pb.N);
-                  if (P < 8 || Q < 8 || pb.op == Op::conv3d) return nullptr;
-                  const I p = draw(random, P / 4), q = draw(random, Q / 4);
-                  return [=](I at) {
-                    return at / Q % P / 4 == p && at % Q / 4 == q && (all || at / (P * Q) == n);
-                  };
-                });
-  }
-  add_weights("a lane", {}, [](const WgradProblem& pb, Random& random) -> std::function<bool(I)> {
-    const I lanes = I{4} << draw(random, 4), lane = draw(random, lanes);
-    if (term_count(pb) < 4 * lanes) return nullptr;
-    return [=](I at) { return at % lanes == lane; };
-  });
-  for (const bool exchanged : {false, true}) {
-    kinds.add(exchanged ? "stages of dy exchanged" : "a stage of dy is stale", {"stale_pixels"},
-              [=](Case& c, Random& random, std::string&) {
-                const I stage = I{8} << draw(random, 3), stages = term_count(c.pb) / stage;
-                if (stages < 3) return Values();
-                const I at = draw(random, stages / 2) * 2;
-                Case other = c;
-                for (I i = at * stage * c.pb.K; i < (at + 1) * stage * c.pb.K; ++i) {
-                  const auto next = static_cast<std::size_t>(i + stage * c.pb.K);
-                  other.dy[next] = c.dy[static_cast<std::size_t>(i)];
-                  if (exchanged) other.dy[static_cast<std::size_t>(i)] = c.dy[next];
-                }
-                return gradient(other, right(c));
-              });
-  }
-  const auto add_halo = [&](const std::string& name, I parts, I tile,
-                            const std::vector<int>& axes) {
-    kinds.add(name, {"halo_missing"}, [=](Case& c, Random&, std::string&) {
-      for (const int axis : axes) {
-        const SpatialAxis& a = c.pb.axis[static_cast<std::size_t>(axis)];
-        if (tile > 0 && (a.out % tile != 0 || a.in != a.out || a.out < 2 * tile)) return Values();
-        if (parts > std::min(a.in, a.out)) return Values();
-      }
-      Wrong wrong = right(c);
-      wrong.sees = [=, axis = c.pb.axis](std::size_t a, I o, I i) {
-        if (std::count(axes.begin(), axes.end(), static_cast<int>(a)) == 0) return true;
-        const I in = axis[a].in, out = axis[a].out, count = tile > 0 ? out / tile : parts;
-        return part_of(in, count, i) == part_of(out, count, o);
-      };
-      return gradient(c, wrong);
-    });
-  };
+  add_lines(kinds);
+  add_places(kinds);
+  add_stages(kinds);
   for (const I parts : {2, 4}) {
-    add_halo(cat("no halo, ", parts, " slabs of h"), parts, 0, {1});
-    add_halo(cat("no halo, ", parts, " slabs of w"), parts, 0, {2});
+    add_halo(kinds, cat("no halo, ", parts, " slabs of h"), parts, 0, {1});
+    add_halo(kinds, cat("no halo, ", parts, " slabs of w"), parts, 0, {2});
   }
-  add_halo("no halo, tiles of 4x4", 0, 4, {1, 2});
+  add_halo(kinds, "no halo, tiles of 4x4", 0, 4, {1, 2});
 }
 
 void add_scales(Kinds& kinds) {
