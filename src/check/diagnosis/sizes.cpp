@@ -13,8 +13,8 @@ namespace {
 // Errors count as those of narrow sums within these factors of the simulated ones: sums in pieces
 // or trees have smaller ones (0.2 to 0.7 of them in 4 lanes, or chunks of 16 and 64).
 constexpr double kLeastSize = 1.0 / 6, kMostSize = 3;
-// They count only if at least this part of all entries is wrong, of so many: a dozen errors that
-// are noise look like those of sums once in a hundred times.
+// They count only if at least this part of all entries is wrong, of so many:
+// scripts/measure_diagnosis met 13 errors of noise that look like those of sums.
 constexpr double kLeastFailing = 0.25;
 constexpr std::size_t kLeastEntries = 32;
 // Errors of a tap or channel of so many elements must be within these factors of all errors. A
