@@ -123,7 +123,7 @@ class Alternatives {
   // x or dy is rounded in some images, or in the first or last pixels: a split.
   void find_roundings() {
     for (const Fault& fault : roundings(pb_)) {
-      const auto& [x, dy] = std::pair(fault.reading.x.treatment, fault.reading.dy.treatment);
+      const Treatment x = fault.reading.x.treatment, dy = fault.reading.dy.treatment;
       const auto lost = [&](double a, double b) {
         return treated(x, pb_.dtype, a) * treated(dy, pb_.dtype, b) - a * b;
       };
