@@ -43,6 +43,45 @@ class Inputs(DiagnosisTest):
         self.names(single(self.wrong(x=x, dy=dy)), "input_precision",
                    "x and dy are rounded to int8", whole=False)
 
+    def test_scales(self):
+        p = self.use(normal_problem(size=(16, 8), c=64, k=6, groups=1, strides=(1, 1)))
+
+        def scaled(values, axes):
+            scale = np.abs(values).max(axes, keepdims=True) / 448
+            return of_bits(values / scale, 4, -6, 448) * scale
+
+        def blocks(values):
+            scale = np.exp2(np.floor(np.log2(np.abs(values).max(-1, keepdims=True))) - 8)
+            return of_bits(values / scale, 4, -6, 448) * scale
+
+        for x, text in ((scaled(p.x, (0, 1, 2)), "channel"), (scaled(p.x, (1, 2, 3)), "image"),
+                        (blocks(p.x.reshape(-1, 32)), "32 channels of a pixel (MX)"),
+                        (blocks(p.x.reshape(-1, 32, 64).swapaxes(1, 2)).swapaxes(1, 2),
+                         "32 pixels of a channel (MX)")):
+            self.names(single(self.wrong(x=x.reshape(p.x.shape))), "input_precision",
+                       f"x alone is rounded to float8 e4m3, with a scale for each {text} before "
+                       "they are multiplied")
+
+    def test_one_tensor_in_some_pixels(self):
+        p = self.use(plain_problem(n=4, size=(16, 15), taps=(1, 1)))
+        for rounding, name in ((lambda v: kept("float16", v), "float16"),
+                               (lambda v: kept("bfloat16", v), "bfloat16")):
+            x = put(p.x, (slice(2, 4), rounding(p.x[2:])))
+            self.names(single(self.wrong(x=x)), "input_precision", f"x alone is rounded to {name} "
+                       "before they are multiplied, in images 2 to 3 alone", among=True)
+            dy = p.dy.copy()
+            dy.reshape(-1, p.k)[700:] = rounding(dy.reshape(-1, p.k)[700:])
+            self.names(single(self.wrong(dy=dy)), "input_precision", f"dy alone is rounded to {name} "
+                       "before they are multiplied, in pixels 700 to 959 of N*P*Q = 960 alone",
+                       among=True)
+
+    def test_autocast(self):
+        p = self.use(normal_problem())
+        low = {name: kept("bfloat16", getattr(p, name)) for name in ("x", "dy")}
+        self.names(kept("bfloat16", single(self.wrong(**low))), "input_precision+result_precision",
+                   "x and dy are rounded to bfloat16 before they are multiplied, and it is rounded "
+                   "to bfloat16 once")
+
     def test_two_terms(self):
         p = self.use(normal_problem())
         (xh, xl), (yh, yl) = ((high, kept("bfloat16", v - high)) for v in (p.x, p.dy)
@@ -60,17 +99,6 @@ class Inputs(DiagnosisTest):
         x[2], dy[2] = kept("bfloat16", x[2]), kept("bfloat16", dy[2])
         self.names(single(self.wrong(x=x, dy=dy)), "input_precision",
                    "x and dy are rounded to bfloat16 before they are multiplied, in image 2 alone")
-
-    def test_limits(self):
-        p = self.use(plain_problem())
-        for values, text in ((dict(x=np.clip(p.x, -1, 1)), "x is clipped to sizes of at most 1"),
-                             (dict(dy=np.clip(p.dy, -0.7, 0.7)),
-                              "dy is clipped to sizes of at most 0.7"),
-                             (dict(x=np.minimum(p.x, 1.5)), "x is cut off above 1.5")):
-            self.names(single(self.wrong(**values)), "clipped", text)
-        dropped = np.where(np.abs(p.dy) < 0.05, 0, p.dy)
-        self.verify(single(self.wrong(dy=dropped)))
-        self.assertEqual([f["fault"] for f in self.report["findings"]], ["small_dropped"])
 
 
 class Images(DiagnosisTest):
@@ -91,8 +119,6 @@ class Images(DiagnosisTest):
         p = self.use(normal_problem())
         self.names(single(self.wrong(x=p.x[[2, 3, 0, 1]])), "image_order",
                    "the halves of input's images are exchanged")
-        self.names(single(self.wrong(x=p.x[[0, 2, 2, 3]])), "image_order",
-                   "the image after it is read of input, in image 1 alone")
 
     def test_distance_of_images(self):
         p = self.use(plain_problem(padding="valid", taps=(3, 3)))
@@ -102,22 +128,6 @@ class Images(DiagnosisTest):
         x = np.stack([p.x.reshape(-1)[n * stride:n * stride + size] for n in range(p.n)])
         self.names(single(self.wrong(x=x.reshape(p.x.shape))), "image_order",
                    f"images of input begin every {stride} elements, not every {size}")
-
-    def test_neighbours(self):
-        p = self.use(plain_problem())
-        x = put(p.x, ((slice(None), slice(None), -1), p.x[:, :, -2]))
-        self.names(single(self.wrong(x=x)), "line_repeated",
-                   "the last column of input is that before it")
-        dy = put(p.dy, ((1, 0), p.dy[1, 1]))
-        self.names(single(self.wrong(dy=dy)), "line_repeated",
-                   "the first row of out_backprop is that after it, in image 1 alone")
-        for x, dy, text in ((p.x.copy(), p.dy, "input is that before it in w, in the pixel h 3, w 4"
-                                               " of image 2 alone"),
-                            (p.x, p.dy.copy(), "out_backprop is that before it in w, in the pixel "
-                                               "p 3, q 4 of image 2 alone")):
-            tensor = x if "input" in text else dy
-            tensor[2, 3, 4] = tensor[2, 3, 3]
-            self.names(single(self.wrong(x=x, dy=dy)), "pixel_repeated", text)
 
     def test_weights(self):
         p = self.use(normal_problem())
@@ -177,15 +187,13 @@ class Totals(DiagnosisTest):
                     ", whose sums are float32"), lines)
                 self.assertIn("a GEMM with beta = 1 into a 16-bit gradient", lines[0])
 
-    def test_remainder(self):
-        p = self.use(plain_problem(n=4, size=(10, 9), c=5, k=7, taps=(1, 1)))
-        x, dy = p.x.reshape(-1, p.c), p.dy.reshape(-1, p.k)
-        rest = np.zeros((p.c, p.k))
-        for at in range(len(x) - 40, len(x)):
-            rest = kept("float16", rest + kept("float16", np.outer(x[at], dy[at])))
-        dw = x[:-40].T @ dy[:-40] + rest
+    def test_pairs_of_products(self):
+        p = self.use(plain_problem(n=3, taps=(1, 1)))
+        x, dy = p.x.reshape(-1, 2, p.c, 1), p.dy.reshape(-1, 2, 1, p.k)
+        dw = kept("float16", kept("float16", x * dy).sum(1)).sum(0)
         self.names(single(dw).reshape(self.dw.shape), "low_precision_sums",
-                   "the sum of the last 40 pixels is rounded to float16 after each addition")
+                   "products are added in float16, 2 pixels at a time, and these sums in float32",
+                   whole=False)
 
     def test_products(self):
         p = self.use(plain_problem(n=3, taps=(1, 1)))

@@ -1,36 +1,95 @@
-// alternatives.cpp - finds readings that hold in a range of pixels alone, and those of which one
-// number is missing. What a reading adds at each pixel is summed from the first on: the error of
-// every entry must be a difference of two such sums, or a multiple of one.
+// alternatives.cpp - finds faults of some pixels alone: left out, counted twice or with a weight,
+// rounded, stale; and constants in the padding, of which one number is missing.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 
+#include "check/diagnosis/ranges.hpp"
 #include "check/diagnosis/search.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
 
-// So many entries are looked at for a number and for a range. They are wrong by so many scales, and
-// explained within so many: right sums stay below 3 with 64 entries (normal errors of 0.7). What
-// passes here is confirmed as any fault is, so these bound the time alone.
-constexpr std::size_t kEntries = 64, kRangeEntries = 12;
-constexpr double kLeastError = 8, kTolerance = 4;
-// Up to so many images every range of them is tried, else single ones and what is before or after.
-constexpr std::int64_t kFewImages = 64;
-constexpr std::size_t kKept = 2;
+// Entries are wrong by so many scales, and explained within so many: right sums in the order of the
+// definition stay below 4 with 64 entries (normal errors of 0.7), those in other orders below 12.
+// What passes here is confirmed as any fault is, so these bound the time alone, as the numbers of
+// entries do.
+constexpr double kLeastError = 8, kTolerance = 4, kToleranceOfOrders = 12;
+constexpr std::size_t kEntries = 64, kEntriesOfMany = 12;
 // A number of more digits than a person writes must be as good as the best, to this part of what
 // the entries leave of it: others need its digits too.
 constexpr int kRoundDigits = 4, kRoundTries = 9;
 constexpr double kAsGood = 0.1;
-constexpr const char* kPixel = "pixel_repeated";
+// A stage holds so many pixels; which walk it was is worth some bits.
+constexpr std::int64_t kLeastStage = 8, kMostStage = 256;
+constexpr double kWalkBits = 4;
+
+// Returns the number of the fewest digits from low to high; if it needs more digits than a person
+// writes, it is the one next to the best.
+std::optional<std::pair<double, std::string>> roundest(double low, double high, double best) {
+  if (!(low <= high)) return std::nullopt;
+  best = std::clamp(best, low, high);
+  const double size = std::max(std::fabs(low), std::fabs(high));
+  for (int count = 1; count <= kRoundDigits && size > 0; ++count) {
+    const double unit = std::pow(10, std::floor(std::log10(size)) + 1 - count);
+    for (int i = 0; i < kRoundTries; ++i) {  // the nearest to the best, then its neighbours
+      const int away = i % 2 == 0 ? i / 2 : -(i + 1) / 2;
+      const std::string text = digits((std::round(best / unit) + away) * unit, count + 1);
+      const double value = std::strtod(text.c_str(), nullptr);
+      if (value >= low && value <= high) return std::pair(value, text);
+    }
+  }
+  for (int count = kRoundDigits + 1; count <= 17; ++count) {  // more tell no double from another
+    const std::string text = digits(best, count);
+    const double value = std::strtod(text.c_str(), nullptr);
+    if (std::fabs(value - best) <= kAsGood * (high - low) || count == 17) {
+      return std::pair(value, text);
+    }
+  }
+  return std::nullopt;
+}
+
+// A decimal digit that was read off costs log2(10) bits.
+double bits_of(const std::string& number) { return 3.4 * static_cast<double>(number.size()); }
+
+// Returns what each clue's terms add, after a change of x and dy, less what they added before.
+template <typename Change>
+Added added_by(const Sample& sample, const std::vector<Clue>& clues, Change&& change) {
+  Added result;
+  for (const Clue& clue : clues) {
+    const Terms& terms = sample.terms[clue.entry];
+    std::vector<double>& own = result.emplace_back();
+    for (std::size_t i = 0; i < terms.x.size(); ++i) {
+      const double added = change(terms.x[i], terms.dy[i]);
+      own.push_back(std::isfinite(added) ? added : 0);
+    }
+  }
+  return result;
+}
+
+// Returns how many bits it takes to say which pixels of a walk these are.
+double bits_of(const WgradProblem& pb, const Pixels& pixels) {
+  if (form_of(pb, pixels) == kImages) return std::log2(static_cast<double>(pb.N));
+  return 2 * std::log2(static_cast<double>(step_count(pb, pixels))) +
+         (pixels.by == Pixels::By::pixel ? 0 : kWalkBits);
+}
+
+// Returns the first clues, those that rule out the most.
+std::vector<Clue> first_of(std::vector<Clue> all, std::size_t count) {
+  all.resize(std::min(all.size(), count));
+  return all;
+}
 
 class Alternatives {
  public:
   Alternatives(const Evidence& evidence, const Sample& sample, const TermsBy& terms_by)
       : pb_(evidence.problem()),
+        sample_(sample),
         terms_by_(terms_by),
         plain_(plain_reading(pb_)),
-        clues_(clues(evidence, sample, kEntries)) {
+        clues_(first_of(diagnosis::clues(evidence, sample), kEntries)),
+        ranges_(pb_, first_of(clues_, kEntriesOfMany), kToleranceOfOrders) {
     for (const Clue& clue : clues_) {
       entries_.push_back(entry_terms(pb_, evidence.index(sample.at[clue.entry])));
     }
@@ -38,117 +97,70 @@ class Alternatives {
 
   std::vector<Fault> take() {
     if (clues_.empty()) return {};
-    for (const bool of_x : {false, true}) {
-      Reading reading = plain_;
-      reading.only_of_x = of_x;
-      (of_x ? by_x_ : by_dy_) = terms_by_(entries_, reading);
-    }
     find_weights();
     find_padding();
-    entries_.resize(std::min(entries_.size(), kRangeEntries));
-    for (const Fault& fault : list()) find_in_ranges(fault);
+    find_roundings();
+    find_stages();
     return std::move(found_);
   }
 
  private:
-  std::vector<Fault> list() const {
-    std::vector<Fault> result;
-    for (Fault& f : faults_of_inputs(pb_, {})) {
-      const bool both = f.reading.x.treatment == f.reading.dy.treatment;
-      const bool rounds = f.name == "input_precision" && both;
-      if (rounds || f.name == "product_precision" || f.name == "line_repeated") {
-        result.push_back(std::move(f));
-      }
-    }
-    const auto add = [&](const char* name, const std::string& text, const char* cause,
-                         const Reading& reading) {
-      result.push_back({name, text, cause, reading});
-      result.back().rare = true;
-    };
-    for (const bool x : {true, false}) {
-      const char* const of = tensor_name(x);
-      for (const int by : {1, -1}) {
-        const char* const where = by < 0 ? "before" : "after";
-        Reading reading = plain_;
-        if (pb_.N > 1) {
-          reading.tensor(x).starts =
-              image_starts(pb_, x, [&](std::int64_t n) { return (n + by + pb_.N) % pb_.N; });
-          add("image_order", cat("the image ", where, " it is read of ", of),
-              "an offset of the batch that is one off", reading);
-        }
-        for (std::size_t a = 0; a < 3; ++a) {
-          if (extents_of(pb_, x)[a] < 2) continue;
-          reading = plain_;
-          reading.only_of_x = x;
-          reading.tensor(x).neighbour = {static_cast<std::int8_t>(a), 0,
-                                         static_cast<std::int8_t>(by)};
-          add(kPixel, cat(of, " is that ", where, " it in ", kAxisNames[a]),
-              "an index that is one off", reading);
-        }
-      }
-    }
-    return result;
+  Fault& add(const char* name, const std::string& text, const char* cause, const Reading& reading) {
+    found_.push_back({name, text, cause, reading});
+    return found_.back();
   }
 
-  // Sums what the reading adds to each entry over the pixels so far.
-  std::vector<std::vector<double>> sums(const Reading& reading) const {
-    const std::vector<Terms> others = terms_by_(entries_, reading);
-    const std::vector<Terms>& plain = reading.only_of_x ? by_x_ : by_dy_;
-    std::vector<std::vector<double>> result;
-    for (std::size_t e = 0; e < others.size(); ++e) {
-      const Terms& a = others[e];
-      const Terms& b = plain[e];
-      std::vector<double> sum(1);
-      for (std::size_t i = 0; i < a.x.size(); ++i) {
-        const double added =
-            product(reading.product, pb_.dtype, a.x[i], a.dy[i]) - b.x[i] * b.dy[i];
-        sum.push_back(sum.back() + (std::isfinite(added) ? added : 0));
-      }
-      result.push_back(std::move(sum));
-    }
-    return result;
-  }
-
-  // Single pixels are likely to be repeated, and not the last ones.
-  std::vector<Range> ranges(bool single, std::int64_t pixels) const {
-    const std::int64_t image = pixels / pb_.N;
-    std::vector<Range> result;
-    for (std::int64_t i = 0; i < pb_.N; ++i) {
-      for (std::int64_t j = i + 1; j <= pb_.N; ++j) {
-        if (pb_.N > kFewImages && j - i > 1 && i > 0 && j < pb_.N) continue;
-        result.push_back({i * image, j * image});
-      }
-    }
-    for (std::int64_t at = 0; at < pixels; ++at) {
-      result.push_back(single ? Range{at, at + 1} : Range{at, pixels});
-    }
-    return result;
-  }
-
-  void find_in_ranges(const Fault& everywhere) {
-    const auto of = sums(everywhere.reading);
-    const auto pixels = static_cast<std::int64_t>(of[0].size()) - 1;
-    std::vector<std::pair<double, Range>> kept;
-    for (const Range& range : ranges(everywhere.name == kPixel, pixels)) {
-      double misfit = 0;
-      for (std::size_t e = 0; e < of.size() && misfit < HUGE_VAL; ++e) {
-        const double added = of[e][static_cast<std::size_t>(range.end)] -
-                             of[e][static_cast<std::size_t>(range.begin)];
-        const double off = std::fabs(added - clues_[e].error) / clues_[e].tolerance;
-        misfit = off <= 1 ? misfit + off * off : HUGE_VAL;
-      }
-      if (misfit < HUGE_VAL) kept.emplace_back(misfit, range);
-    }
-    std::stable_sort(kept.begin(), kept.end(),
-                     [](const auto& x, const auto& y) { return x.first < y.first; });
-    kept.resize(std::min(kept.size(), kKept));
-    for (const auto& [misfit, range] : kept) {
+  // Adds what the reading does in the pixels in which it explains the errors.
+  void add_in_pixels(const Fault& everywhere, const Added& added, int least_usual) {
+    for (const Candidate& c : ranges_.find(added, plain_walk(), 1, least_usual)) {
       Fault& fault = found_.emplace_back(everywhere);
-      const bool of_x = fault.reading.only_of_x;
-      fault.text += cat(", in ", range_text(pb_, range, of_x, ""), " alone");
-      fault.reading.only = range;
-      fault.bits = std::log2(static_cast<double>(pixels));
+      fault.text += cat(", in ", pixels_text(pb_, c.pixels, ""), " alone");
+      fault.reading.only = c.pixels;
+      fault.bits = bits_of(pb_, c.pixels);
     }
+  }
+
+  // x or dy is rounded in some images, or in the first or last pixels: a split.
+  void find_roundings() {
+    for (const Fault& fault : roundings(pb_)) {
+      const Treatment x = fault.reading.x.treatment, dy = fault.reading.dy.treatment;
+      const auto lost = [&](double a, double b) {
+        return treated(x, pb_.dtype, a) * treated(dy, pb_.dtype, b) - a * b;
+      };
+      add_in_pixels(fault, added_by(sample_, ranges_.clues(), lost), kEnds);
+    }
+  }
+
+  // Stages of dy are those before them, or change places with the next.
+  void find_stages() {
+    std::vector<EntryTerms> few(entries_.begin(), entries_.begin() + std::ssize(ranges_.clues()));
+    for (const bool exchanged : {false, true}) {
+      for (std::int64_t stage = kLeastStage; stage <= kMostStage; stage *= 2) {
+        if (2 * stage > term_count(pb_)) break;
+        Fault fault = {"stale_pixels",
+                       exchanged ? cat("stages of ", stage, " pixels of dy change places")
+                                 : cat("a stage of ", stage, " pixels of dy is the one before it"),
+                       "a buffer of stages that is read before it is written", plain_};
+        fault.reading.stage = stage;
+        fault.reading.stages_exchanged = exchanged;
+        add_in_pixels(fault, added_by_reading(few, fault.reading), kAnyForm);
+      }
+    }
+  }
+
+  // Returns what the reading adds to entries at each pixel, less what the definition does.
+  Added added_by_reading(const std::vector<EntryTerms>& entries, const Reading& reading) const {
+    const std::vector<Terms> others = terms_by_(entries, reading);
+    Added result;
+    for (std::size_t e = 0; e < others.size(); ++e) {
+      const Terms &a = others[e], &b = sample_.terms[clues_[e].entry];
+      std::vector<double>& own = result.emplace_back();
+      for (std::size_t i = 0; i < a.x.size(); ++i) {
+        const double added = a.x[i] * a.dy[i] - b.x[i] * b.dy[i];
+        own.push_back(std::isfinite(added) ? added : 0);
+      }
+    }
+    return result;
   }
 
   // Returns offset + errors / units, if that is one number: units are what 1 of it adds.
@@ -156,12 +168,13 @@ class Alternatives {
                                                          double offset) const {
     double products = 0, squares = 0, low = -HUGE_VAL, high = HUGE_VAL;
     for (std::size_t e = 0; e < units.size(); ++e) {
+      const double tolerance = clues_[e].step + kTolerance * clues_[e].scale;
       if (units[e] == 0) {
-        if (std::fabs(clues_[e].error) > clues_[e].tolerance) return std::nullopt;
+        if (std::fabs(clues_[e].error) > tolerance) return std::nullopt;
         continue;
       }
       const double value = offset + clues_[e].error / units[e];
-      const double slack = std::fabs(clues_[e].tolerance / units[e]);
+      const double slack = std::fabs(tolerance / units[e]);
       // All entries must agree within their slack; the mean weighs each by its precision.
       low = std::max(low, value - slack);
       high = std::min(high, value + slack);
@@ -169,34 +182,32 @@ class Alternatives {
       squares += 1 / (slack * slack);
     }
     if (!(squares > 0)) return std::nullopt;
-    return roundest(low, high, products / squares, [](double) { return true; });
+    return roundest(low, high, products / squares);
   }
 
   // Some images have another weight than the others.
   void find_weights() {
     std::vector<std::vector<double>> of;
-    for (const Terms& terms : by_dy_) of.push_back(running_sums(terms));
+    for (const Clue& clue : clues_) of.push_back(running_sums(sample_.terms[clue.entry]));
     for (std::int64_t i = 0; i < pb_.N; ++i) {
       for (std::int64_t j = i + 1; j <= pb_.N; ++j) {
         // Ranges are one image, or begin or end the batch; all images are a factor instead.
         if ((j - i > 1 && i > 0 && j < pb_.N) || j - i == pb_.N) continue;
-        const Range range = {i * pb_.out_pixels(), j * pb_.out_pixels()};
+        Pixels images;
+        images.range = {i * pb_.out_pixels(), j * pb_.out_pixels()};
         std::vector<double> units;
-        units.reserve(of.size());
         for (const std::vector<double>& sum : of) {
-          units.push_back(sum[static_cast<std::size_t>(range.end)] -
-                          sum[static_cast<std::size_t>(range.begin)]);
+          units.push_back(sum[static_cast<std::size_t>(images.range.end)] -
+                          sum[static_cast<std::size_t>(images.range.begin)]);
         }
         const auto weight = multiple(units, 1);
         if (!weight || weight->first == 1) continue;
         Reading reading = plain_;
-        reading.only = range;
+        reading.only = images;
         reading.weight = weight->first;
-        found_.push_back(
-            {"weighted_images", range_text(pb_, range, false, "multiplied by " + weight->second),
-             "a part of the batch with a scale of its own, or a sum that was added twice",
-             reading});
-        found_.back().bits = std::log2(static_cast<double>(pb_.N)) + bits_of(weight->second);
+        add("weighted_images", pixels_text(pb_, images, "multiplied by " + weight->second),
+            "a part of the batch with a scale of its own, or a sum that was added twice", reading)
+            .bits = std::log2(static_cast<double>(pb_.N)) + bits_of(weight->second);
       }
     }
   }
@@ -207,68 +218,73 @@ class Alternatives {
     // Sums are linear in the constant, so what 1 adds tells it.
     reading.padding = 1;
     std::vector<double> units;
-    for (const auto& sum : sums(reading)) units.push_back(sum.back());
+    for (const std::vector<double>& added : added_by_reading(entries_, reading)) {
+      units.push_back(std::accumulate(added.begin(), added.end(), 0.0));
+    }
     const auto value = multiple(units, 0);
     if (!value || value->first == 0) return;
     reading.padding = value->first;
-    found_.push_back({"padding_values", cat("padding holds ", value->second, " instead of zeros"),
-                      "a value that 0 becomes before it is padded (a mean, a zero point)",
-                      reading});
-    found_.back().bits = bits_of(value->second);
-  }
-
-  // A decimal digit that was read off costs log2(10) bits.
-  static double bits_of(const std::string& number) {
-    return 3.4 * static_cast<double>(number.size());
+    add("padding_values", cat("padding holds ", value->second, " instead of zeros"),
+        "a value that 0 becomes before it is padded (a mean, a zero point)", reading)
+        .bits = bits_of(value->second);
   }
 
   const WgradProblem& pb_;
+  const Sample& sample_;
   const TermsBy& terms_by_;
   const Reading plain_;
   const std::vector<Clue> clues_;
+  const Ranges ranges_;
   std::vector<EntryTerms> entries_;
-  std::vector<Terms> by_dy_, by_x_;
   std::vector<Fault> found_;
 };
 
 }  // namespace
 
-std::vector<Clue> clues(const Evidence& evidence, const Sample& sample, std::size_t most) {
+std::vector<Clue> clues(const Evidence& evidence, const Sample& sample) {
   std::vector<Clue> result;
   for (std::size_t e = 0; e < sample.at.size(); ++e) {
     const std::size_t at = sample.at[e];
     const double error = evidence.got(at) - evidence.want(at);
-    if (!std::isfinite(error) || evidence.error(at) < kLeastError) continue;
-    const double step = rounding_step(evidence.problem().out_dtype, evidence.got(at));
-    result.push_back({e, error, step / 2 + kTolerance * evidence.scale(at)});
+    // If the fault is in one place only, the other entries are right.
+    const bool right = !evidence.wrong().empty() && evidence.error(at) < kLeastError;
+    if (!std::isfinite(error) || right) continue;
+    const double step = rounding_step(evidence.problem().out_dtype, evidence.got(at)) / 2;
+    result.push_back({e, error, step, evidence.scale(at)});
   }
-  std::ranges::stable_sort(result, std::greater<>(),
-                           [](const Clue& clue) { return std::fabs(clue.error) / clue.tolerance; });
-  result.resize(std::min(result.size(), most));
+  std::ranges::stable_sort(result, std::greater<>(), [](const Clue& clue) {
+    return std::fabs(clue.error) / (clue.step + kTolerance * clue.scale);
+  });
   return result;
 }
 
-std::optional<std::pair<double, std::string>> roundest(double low, double high, double best,
-                                                       const std::function<bool(double)>& good) {
-  if (!(low <= high)) return std::nullopt;
-  best = std::clamp(best, low, high);
-  const double size = std::max(std::fabs(low), std::fabs(high));
-  for (int count = 1; count <= kRoundDigits && size > 0; ++count) {
-    const double unit = std::pow(10, std::floor(std::log10(size)) + 1 - count);
-    for (int i = 0; i < kRoundTries; ++i) {  // the nearest to the best, then its neighbours
-      const int away = i % 2 == 0 ? i / 2 : -(i + 1) / 2;
-      const std::string text = digits((std::round(best / unit) + away) * unit, count + 1);
-      const double value = std::strtod(text.c_str(), nullptr);
-      if (value >= low && value <= high && good(value)) return std::pair(value, text);
+std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& sample) {
+  const WgradProblem& pb = evidence.problem();
+  const Ranges ranges(pb, clues(evidence, sample), kToleranceOfOrders);
+  const Added added = added_by(sample, ranges.clues(), [](double x, double dy) { return x * dy; });
+  std::vector<Fault> result;
+  int usual = kAnyForm;
+  for (const bool doubled : {false, true}) {
+    for (const Candidate& c : ranges.find(added, all_walks(pb), doubled ? 1 : -1, usual)) {
+      // The first or last line is one of the known faults.
+      const Range& r = c.pixels.range;
+      const bool border = r.begin == 0 || r.end == step_count(pb, c.pixels);
+      const bool line = c.pixels.by == Pixels::By::line && r.size() == 1;
+      if (line && border && !doubled) continue;
+      usual = c.form;
+      Reading reading = plain_reading(pb);
+      reading.only = c.pixels;
+      reading.weight = doubled ? 2 : 0;
+      result.push_back(
+          {cat(doubled ? "doubled_" : "missing_", c.form == kImages ? "image" : "pixels"),
+           pixels_text(pb, c.pixels, doubled ? "counted twice" : "left out"),
+           doubled ? "parts of the sum that overlap, or a buffer that was not cleared"
+                   : "a loop or a split of K that ends too early, a mask, or a race",
+           reading});
+      result.back().bits = bits_of(pb, c.pixels);
     }
   }
-  for (int count = kRoundDigits + 1; count <= 17; ++count) {  // more tell no double from another
-    const std::string text = digits(best, count);
-    const double value = std::strtod(text.c_str(), nullptr);
-    const bool near = std::fabs(value - best) <= kAsGood * (high - low) || count == 17;
-    if (near && good(value)) return std::pair(value, text);
-  }
-  return std::nullopt;
+  return result;
 }
 
 std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sample,

@@ -38,43 +38,7 @@ class Search {
     plain.reading = plain_reading(pb);
     // The definition comes first: with a filling it needs no fault and no sum.
     consider(plain, evidence_.all(), predicted_at(plain, evidence_.all()), true);
-    if (term_count(pb) > 0) {
-      // The sample comes first: of large problems, faults take all of the budget that is left.
-      const Sample sample = sampled();
-      const List faults = known_faults(pb, facts_of(pb, images_, source_));
-      try_each(faults);
-      if (!sample.at.empty()) {
-        for (Fitting& fit : fits_) {
-          if (fit.finding.fault == "nonfinite_suppressed") {
-            fit.finding.text += nonfinite_text(evidence_, sample);
-          }
-        }
-        ++result_.tried;
-        confirm(find_ranges(evidence_, sample));
-      }
-      // Where a single fault fits, only sums that repeat to the bit are looked for besides: they
-      // leave no doubt.
-      if (!settled()) try_each(find_slices(evidence_));
-      if (!sample.at.empty()) {
-        ++result_.tried;
-        const auto sums = find_partials(evidence_, sample, settled());
-        if (sums) fits_.push_back({*sums, 0, 1});
-      }
-      if (!settled() && !sample.at.empty()) {
-        ++result_.tried;
-        confirm(find_limits(evidence_, sample));
-        confirm(find_alternatives(evidence_, sample, [&](const auto& entries, const auto& reading) {
-          budget_ -= cost(entries.size());
-          return terms_of(pb, entries, reading, images_, source_, pool_);
-        }));
-      }
-      if (fits_.empty()) try_pairs(faults);
-      if (fits_.empty() && !sample.at.empty()) {
-        // Entries that are chosen for large errors would make narrow sums' too large.
-        const Sample others = by_terms(evidence_.choose_any(sample.at.size()));
-        if (const auto sums = find_size(evidence_, others)) fits_.push_back({*sums, 0, 1});
-      }
-    }
+    if (term_count(pb) > 0) find_all();
     report();
     result_.where = evidence_.where().everything ? "" : evidence_.where().text;
     return result_;
@@ -84,9 +48,71 @@ class Search {
   struct Fitting {
     Finding finding;
     double rms;
-    std::size_t complexity;  // faults that it takes, twice, and one more for a place or a weak fit
+    std::size_t complexity;  // faults that it takes, twice, and one more for a place
     bool rare = false;
   };
+
+  // Says when a finder is called: whatever fits already, unless one fault that holds everywhere
+  // fits, or if none does.
+  enum class Stage : std::uint8_t { always, unsettled, unfitted };
+  struct Finder {
+    Stage stage;
+    bool needs_sample;
+    std::function<void(const Sample&)> find;
+  };
+
+  // Calls the finders: the surest and cheapest first.
+  void find_all() {
+    const WgradProblem& pb = evidence_.problem();
+    // The sample comes first: of large problems, faults take all of the budget that is left.
+    const Sample sample = sampled();
+    const List faults = known_faults(pb, facts_of(pb, images_, source_));
+    const auto count_and_confirm = [&](const List& list) {
+      ++result_.tried;
+      confirm(list);
+    };
+    const auto keep = [&](const std::optional<Finding>& found) {
+      if (found) fits_.push_back({*found, 0, 1});
+    };
+    const TermsBy terms_by = [&](const auto& entries, const auto& reading) {
+      budget_ -= cost(entries.size());
+      return terms_of(pb, entries, reading, images_, source_, pool_);
+    };
+    const Finder finders[] = {
+        {Stage::always, false, [&](const Sample&) { try_each(faults); }},
+        {Stage::always, true, [&](const Sample& some) { name_nonfinite(some); }},
+        {Stage::always, true,
+         [&](const Sample& some) { count_and_confirm(find_lost_pixels(evidence_, some)); }},
+        {Stage::unsettled, false, [&](const Sample&) { try_each(find_slices(evidence_)); }},
+        // Sums that repeat to the bit leave no doubt, so these are looked for besides what fits.
+        {Stage::always, true,
+         [&](const Sample& some) {
+           ++result_.tried;
+           keep(find_partials(evidence_, some, settled() || rounded_once()));
+         }},
+        {Stage::unsettled, true,
+         [&](const Sample& some) {
+           count_and_confirm(find_alternatives(evidence_, some, terms_by));
+         }},
+        {Stage::unfitted, false, [&](const Sample&) { try_pairs(faults); }},
+        // Entries that are chosen for large errors would make narrow sums' too large.
+        {Stage::unfitted, true, [&](const Sample& some) {
+           keep(find_size(evidence_, by_terms(evidence_.choose_any(some.at.size()))));
+         }}};
+    for (const Finder& finder : finders) {
+      if (finder.needs_sample && sample.at.empty()) continue;
+      if (finder.stage == Stage::unsettled && settled()) continue;
+      if (finder.stage == Stage::unfitted && !fits_.empty()) continue;
+      finder.find(sample);
+    }
+  }
+
+  void name_nonfinite(const Sample& sample) {
+    for (Fitting& fit : fits_) {
+      if (fit.finding.fault != "nonfinite_suppressed") continue;
+      fit.finding.text += nonfinite_text(evidence_, sample);
+    }
+  }
 
   double cost(std::size_t entries) const {
     return static_cast<double>(entries) * static_cast<double>(term_count(evidence_.problem()));
@@ -96,6 +122,12 @@ class Search {
   bool settled() const {
     return std::any_of(fits_.begin(), fits_.end(),
                        [](const Fitting& fit) { return fit.complexity <= 2; });
+  }
+
+  // One rounding of the result comes before the thousands of ways to round its parts.
+  bool rounded_once() const {
+    return std::any_of(fits_.begin(), fits_.end(),
+                       [](const Fitting& fit) { return fit.finding.fault == "result_precision"; });
   }
 
   bool is_known(const Fault& f) const {
@@ -161,11 +193,14 @@ class Search {
   void consider(const Fault& f, const Positions& at, const Predicted& values, bool plain = false) {
     const auto fit = evidence_.judge(at, values, f.bits, plain);
     if (!fit || is_reported(f, *fit, at)) return;
+    // An attribute of all taps is not another one for some of them.
+    const Reading own = plain_reading(evidence_.problem());
+    if (!fit->only.empty() && f.reading.axis != own.axis && evidence_.in_some_taps()) return;
     const std::size_t faults =
         fit->parts.size() +
         static_cast<std::size_t>(plain ? 0 : 1 + std::count(f.name.begin(), f.name.end(), '+'));
     fits_.push_back({finding({f.name, f.text, f.cause}, *fit, Certainty::match, at.size()),
-                     fit->rms, 2 * faults + (fit->only.empty() && !fit->weak ? 0 : 1), f.rare});
+                     fit->rms, 2 * faults + (fit->only.empty() ? 0 : 1), f.rare});
     if (fit->parts.empty()) reported_.push_back(f);
   }
 

@@ -6,42 +6,7 @@
 namespace convgrad::diagnosis {
 namespace {
 
-using Axes = std::vector<std::size_t>;
 using Change = std::function<void(SpatialAxis&)>;
-
-// Returns the spatial axes of the op: 1 and 2, with 0 in front in 3-D, 2 alone in 1-D.
-Axes spatial_axes(const WgradProblem& pb) {
-  const int rank = pb.spatial_rank();
-  return rank > 2 ? Axes{0, 1, 2} : rank > 1 ? Axes{1, 2} : Axes{2};
-}
-
-// Returns every set of axes for which `useful` holds, single ones first.
-std::vector<Axes> subsets(const WgradProblem& pb,
-                          const std::function<bool(const SpatialAxis&)>& useful) {
-  std::vector<Axes> result;
-  const Axes all = spatial_axes(pb);
-  for (std::size_t bits = 1; bits < std::size_t{1} << all.size(); ++bits) {
-    Axes axes;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if ((bits >> i & 1) != 0) axes.push_back(all[i]);
-    }
-    if (std::all_of(axes.begin(), axes.end(), [&](std::size_t a) { return useful(pb.axis[a]); })) {
-      result.push_back(axes);
-    }
-  }
-  std::stable_sort(result.begin(), result.end(),
-                   [](const Axes& a, const Axes& b) { return a.size() < b.size(); });
-  return result;
-}
-
-// Returns "h and w".
-std::string axis_names(const Axes& axes) {
-  std::string text;
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    text += cat(i == 0 ? "" : i + 1 < axes.size() ? ", " : " and ", kAxisNames[axes[i]]);
-  }
-  return text;
-}
 
 // Returns "1,2", one field of some axes.
 std::string fields_text(const Reading& reading, const Axes& axes,
@@ -68,13 +33,12 @@ class Faults : FaultList {
     add_filter_orders();
     add_strides_and_dilations();
     add_paddings();
-    add_memory();
     add_groups();
     add_left_out();
     add_shifts();
     // Of faults that read alike the first one names them, so the usual ones come first.
-    for (const Fault& f : faults_of_inputs(pb_, facts)) {
-      add_reading(f.name, f.text, f.cause, f.reading, f.rare);
+    for (const std::vector<Fault>& more : {faults_of_layouts(pb_), faults_of_inputs(pb_, facts)}) {
+      for (const Fault& f : more) add_reading(f.name, f.text, f.cause, f.reading, f.rare);
     }
     return std::move(list_);
   }
@@ -143,29 +107,6 @@ class Faults : FaultList {
     }
   }
 
-  void add_memory() {
-    const std::string own = data_format_name(pb_);
-    WgradProblem turned = pb_;
-    turned.channels_last = !pb_.channels_last;
-    const std::string other = data_format_name(turned);
-    for (const auto& [memory, as] :
-         {std::pair{Memory::other_channel_place, cat("taken for ", other, ", not ", own)},
-          {Memory::turned, cat("turned to ", other, " and then taken for ", own)},
-          {Memory::h_and_w_swapped, std::string("taken with h and w swapped")}}) {
-      for (const auto& [x, dy, which] : {std::tuple{true, false, "input"},
-                                         {true, true, "input and out_backprop"},
-                                         {false, true, "out_backprop"}}) {
-        if (x && same_memory(pb_, memory, true)) continue;
-        if (dy && same_memory(pb_, memory, false)) continue;
-        Reading reading = plain_;
-        if (x) reading.x.memory = memory;
-        if (dy) reading.dy.memory = memory;
-        add_reading("tensor_layout", cat("the memory of ", which, " is ", as),
-                    "a wrong data format, or a transposition that is missing", reading);
-      }
-    }
-  }
-
   // Returns "before h is 2, not 1".
   std::string before(const Axes& axes, const Reading& reading) const {
     return cat("before ", axis_names(axes), " is ",
@@ -216,40 +157,24 @@ class Faults : FaultList {
       const char* text;
       const char* cause;
       Outside outside;
-      Beside beside;
     };
     constexpr const char* kName = "padding_values";
-    const char* const mask = "a mask that is missing: what is next in memory is read";
     const Row rows[] = {
         {"padding_multiplied", "0 * out_backprop is added at taps outside input",
-         "NaN and Inf spread from the padding where it is stored as zeros", Outside::constant,
-         Beside::none},
+         "NaN and Inf spread from the padding where it is stored as zeros", Outside::constant},
         {kName, "padding repeats the edge of input instead of zeros",
-         "padding_mode='replicate', or coordinates that are clamped", Outside::edge, Beside::none},
+         "padding_mode='replicate', or coordinates that are clamped", Outside::edge},
         {kName, "padding reflects input instead of zeros", "padding_mode='reflect'",
-         Outside::reflected, Beside::none},
+         Outside::reflected},
         {kName, "padding continues input on its other side instead of zeros",
-         "padding_mode='circular', or the next row in memory", Outside::wrapped, Beside::none},
-        {kName, "padding reads the image before, or after", mask, Outside::past_first,
-         Beside::images},
-        {kName, "padding reads the image before, or after (the last one before the first)", mask,
-         Outside::past_first, Beside::images_wrapped},
-        {kName, "padding reads the row before or after, and the image", mask, Outside::past,
-         Beside::images},
-        {kName, "padding reads the row before or after, and the image (the last before the first)",
-         mask, Outside::past, Beside::images_wrapped},
-        {kName, "padding reads the channel before, or after, in memory", mask, Outside::past_first,
-         Beside::memory},
-        {kName, "padding reads what is before it, or after, in memory", mask, Outside::past,
-         Beside::memory}};
+         "padding_mode='circular', or the next row in memory", Outside::wrapped},
+        {kName, "padding reads the image before, or after",
+         "a mask that is missing: what is next in memory is read", Outside::images}};
     for (const Row& row : rows) {
-      // Another row says the same in other words.
-      if (row.beside == Beside::memory && pb_.channels_last) continue;
-      if (row.outside == Outside::past && pb_.spatial_rank() == 1) continue;
       Reading reading = plain_;
       reading.outside = row.outside;
-      reading.x.beside = row.beside;
-      add_reading(row.name, row.text, row.cause, reading, row.beside != Beside::none);
+      reading.x.beside = row.outside == Outside::images;
+      add_reading(row.name, row.text, row.cause, reading, reading.x.beside);
     }
   }
 

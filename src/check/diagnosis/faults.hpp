@@ -45,10 +45,21 @@ class FaultList {
   const Reading plain_;
   std::vector<Fault> list_;
 };
+// Names the spatial axes of an op: 1 and 2, with 0 in front in 3-D, 2 alone in 1-D.
+using Axes = std::vector<std::size_t>;
+Axes spatial_axes(const WgradProblem& problem);
+// Returns every set of axes for which `useful` holds, single ones first.
+std::vector<Axes> subsets(const WgradProblem& problem,
+                          const std::function<bool(const SpatialAxis&)>& useful);
+std::string axis_names(const Axes& axes);  // "h and w"
 // Returns all that differ from the definition for this problem.
 std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts = {});
 // Returns those in which numbers or images of x and dy are taken for others, the usual ones first.
 std::vector<Fault> faults_of_inputs(const WgradProblem& problem, const Facts& facts);
+// Returns those in which the memory is taken for another layout, or parts of an image stand alone.
+std::vector<Fault> faults_of_layouts(const WgradProblem& problem);
+// Returns those of faults_of_inputs() in which x, dy or both are rounded to a usual type.
+std::vector<Fault> roundings(const WgradProblem& problem);
 
 // An order names the axes of [t][r][s][c][k], outermost first, by letters: D, H, W, I and O.
 // Depthwise has C and M, k = c*M + m, in place of I and O.

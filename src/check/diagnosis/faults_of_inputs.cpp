@@ -1,8 +1,8 @@
 // faults_of_inputs.cpp - see faults.hpp: images that are others', and numbers that are not what
 // they were. Each add_ function adds one kind of fault.
 #include <algorithm>
-#include <set>
 
+#include "base/integers.hpp"
 #include "check/diagnosis/faults.hpp"
 
 namespace convgrad::diagnosis {
@@ -24,24 +24,59 @@ class InputFaults : FaultList {
     add_products();
     if (pb_.N > 1) add_images();
     add_strides();
-    add_borders();
     return std::move(list_);
   }
 
  private:
-  void add_treatment(const TreatmentKind& kind, bool with_scale) {
+  using Scale = std::function<void(TensorReading&, const Facts::Largest&)>;
+
+  void add_treatment(const TreatmentKind& kind, const std::string& scaled, const Scale& scale) {
     for (const auto& [x, dy, what] :
          {std::tuple{true, true, "x and dy are "}, std::tuple{true, false, "x alone is "},
           std::tuple{false, true, "dy alone is "}}) {
       Reading reading = plain_;
-      if (x) reading.x.treatment = kind.treatment;
-      if (dy) reading.dy.treatment = kind.treatment;
-      if (with_scale && x) reading.x.parameter = facts_.x / kind.most;
-      if (with_scale && dy) reading.dy.parameter = facts_.dy / kind.most;
-      add_reading(kind.fault,
-                  cat(what, kind.text, with_scale ? ", with a scale for each tensor" : "",
-                      " before they are multiplied"),
+      for (const bool of_x : {true, false}) {
+        if (!(of_x ? x : dy)) continue;
+        TensorReading& tensor = reading.tensor(of_x);
+        tensor.treatment = kind.treatment;
+        if (scale) scale(tensor, of_x ? facts_.x : facts_.dy);
+      }
+      add_reading(kind.fault, cat(what, kind.text, scaled, " before they are multiplied"),
                   kind.cause, reading, kind.rare);
+    }
+  }
+
+  // Adds types of 8 bits with scales: of the largest number to the type's, or of two for each
+  // block.
+  void add_scaled(const TreatmentKind& kind) {
+    add_treatment(kind, ", with a scale for each tensor",
+                  [&](TensorReading& tensor, const Facts::Largest& largest) {
+                    tensor.parameter = largest.all / kind.most;
+                  });
+    for (const Scaled by : {Scaled::channels, Scaled::images}) {
+      const bool channels = by == Scaled::channels;
+      add_treatment(kind, cat(", with a scale for each ", channels ? "channel" : "image"),
+                    [&](TensorReading& tensor, const Facts::Largest& largest) {
+                      tensor.by = by;
+                      tensor.scales = channels ? largest.channels : largest.images;
+                      // A channel of zeros needs none.
+                      for (double& s : tensor.scales) s = s > 0 ? s / kind.most : 1;
+                    });
+    }
+    if (kind.bits < 3) return;
+    for (const Scaled by : {Scaled::channel_blocks, Scaled::pixel_blocks}) {
+      // Blocks of pixels that lie in two images are not looked for.
+      const bool whole = pixels_of(extents_of(pb_, true)) % kScaleBlock == 0 &&
+                         pb_.out_pixels() % kScaleBlock == 0;
+      if (by == Scaled::pixel_blocks && !whole) continue;
+      add_treatment(kind,
+                    cat(", with a scale for each 32 ", by == Scaled::channel_blocks
+                                                           ? "channels of a pixel (MX)"
+                                                           : "pixels of a channel (MX)"),
+                    [&](TensorReading& tensor, const Facts::Largest&) {
+                      tensor.by = by;
+                      tensor.parameter = std::ilogb(kind.most);
+                    });
     }
   }
 
@@ -52,29 +87,17 @@ class InputFaults : FaultList {
       const bool scaled = kind.bits > 0 && kind.bits < 5;
       const bool always =
           kind.treatment == Treatment::int8 || kind.treatment == Treatment::int8_wide;
-      if (!always) add_treatment(kind, false);
-      if (scaled && facts_.x > 0 && facts_.dy > 0) add_treatment(kind, true);
+      if (!always) add_treatment(kind, "", nullptr);
+      if (scaled && facts_.x.all > 0 && facts_.dy.all > 0) add_scaled(kind);
     }
-    if (facts_.x > 0 && facts_.dy > 0) add_mixed();
+    if (facts_.x.all > 0 && facts_.dy.all > 0) add_mixed();
   }
 
-  // Adds other types for x than for dy.
+  // Adds bfloat16 for one tensor, and the sum of two for the other.
   void add_mixed() {
-    Reading reading = plain_;
-    for (const bool scaled : {false, true}) {
-      reading.x.treatment = Treatment::e4m3;
-      reading.dy.treatment = Treatment::e5m2;
-      reading.x.parameter = scaled ? facts_.x / 448 : 0;
-      reading.dy.parameter = scaled ? facts_.dy / 57344 : 0;
-      add_reading(
-          "input_precision",
-          cat("x is rounded to float8 e4m3 and dy to e5m2",
-              scaled ? ", with a scale for each tensor" : "", " before they are multiplied"),
-          "8-bit training", reading, true);
-    }
     // Two bfloat16 numbers hold all of a 16-bit number.
     if (unit_roundoff(pb_.dtype) >= 0x1p-17) return;
-    reading = plain_;
+    Reading reading = plain_;
     for (const bool x : {true, false}) {
       reading.x.treatment = x ? Treatment::bf16_twice : Treatment::bf16;
       reading.dy.treatment = x ? Treatment::bf16 : Treatment::bf16_twice;
@@ -139,7 +162,7 @@ class InputFaults : FaultList {
                        [N](std::int64_t) { return N - 1; });
     if (N % 2 == 0) {
       add_images_of_input("the halves of input's images are exchanged", kSplitBatch,
-                          exchanged(N / 2));
+                          [N](std::int64_t n) { return (n + N / 2) % N; });
     }
     std::vector<std::int64_t> steps = {-1, 1};
     for (std::int64_t by = 2; by < N; by = N <= kFewImages ? by + 1 : 2 * by) {
@@ -165,42 +188,15 @@ class InputFaults : FaultList {
               by < 0 ? "first" : "last", " image is read twice"),
           [N, by](std::int64_t n) { return std::clamp<std::int64_t>(n + by, 0, N - 1); });
     }
-    add_images_of_input("the images of input stand in reverse order", "", reversed(N));
-    add_image_groups();
-  }
-
-  void add_image_groups() {
-    const std::int64_t N = pb_.N;
-    std::set<std::int64_t> groups;
-    for (std::int64_t by = 1; by < N; by = N <= kFewImages ? by + 1 : 2 * by) groups.insert(by);
+    add_images_of_input("the images of input stand in reverse order", "",
+                        [N](std::int64_t n) { return N - 1 - n; });
+    add_images_of_input("images of input are exchanged in pairs", kSplitBatch,
+                        [N](std::int64_t n) { return (n ^ 1) < N ? n ^ 1 : n; });
     for (const std::int64_t parts : {2, 3, 4, 8}) {
-      groups.insert((N + parts - 1) / parts);
-      groups.insert(std::max<std::int64_t>(N / parts, 1));
-    }
-    for (const std::int64_t by : groups) {
+      const std::int64_t by = ceil_div(N, parts);
       add_images_of_each("", cat(" begins again at image 0 after every ", by, " images"),
                          [by](std::int64_t n) { return n % by; });
-      add_images_of_input(cat("every ", by, " images of input stand in reverse order"), kSplitBatch,
-                          reversed(by));
-      add_images_of_input(
-          by == 1 ? std::string("images of input are exchanged in pairs")
-                  : cat("every ", by, " images of input are exchanged with the next ", by),
-          kSplitBatch, exchanged(by));
     }
-  }
-
-  Fault::Map exchanged(std::int64_t by) const {
-    return [N = pb_.N, by](std::int64_t n) {
-      const std::int64_t other = (n / by ^ 1) * by + n % by;
-      return other < N ? other : n;
-    };
-  }
-
-  Fault::Map reversed(std::int64_t by) const {
-    return [N = pb_.N, by](std::int64_t n) {
-      const std::int64_t first = n / by * by;
-      return first + std::min(by, N - first) - 1 - n % by;
-    };
   }
 
   // Adds images at a wrong distance in memory: products of extents that are another's.
@@ -243,29 +239,21 @@ class InputFaults : FaultList {
     }
   }
 
-  // Adds first and last lines of an axis that are those beside them.
-  void add_borders() {
-    for (const bool x : {true, false}) {
-      for (std::size_t a = 0; a < 3; ++a) {
-        if (extents_of(pb_, x)[a] < 2) continue;
-        for (const bool last : {true, false}) {
-          Reading reading = plain_;
-          const auto step = static_cast<std::int8_t>(last ? -1 : 1);
-          reading.tensor(x).neighbour = {static_cast<std::int8_t>(a),
-                                         static_cast<std::int8_t>(-step), step};
-          add_reading("line_repeated",
-                      cat("the ", last ? "last " : "first ", kLines[a], " of ", tensor_name(x),
-                          " is that ", last ? "before" : "after", " it"),
-                      "an index at the border that is one off", reading, true);
-        }
-      }
-    }
-  }
-
   const Facts& facts_;
 };
 
 }  // namespace
+
+std::vector<Fault> roundings(const WgradProblem& problem) {
+  std::vector<Fault> result = faults_of_inputs(problem, {});
+  std::erase_if(result, [](const Fault& fault) {
+    const Treatment x = fault.reading.x.treatment, dy = fault.reading.dy.treatment;
+    const bool one_type = x == dy || x == Treatment::none || dy == Treatment::none;
+    const bool usual = !fault.rare || x == Treatment::tf32_even || dy == Treatment::tf32_even;
+    return fault.name != "input_precision" || !one_type || !usual;
+  });
+  return result;
+}
 
 std::vector<Fault> faults_of_inputs(const WgradProblem& problem, const Facts& facts) {
   return InputFaults(problem, facts).take();

@@ -19,19 +19,6 @@ constexpr double kInsteadBits = 8, kNarrowBits = 4;
 // Fewer numbers than that may have few digits for reasons of their own: sums of ones.
 constexpr std::size_t kLeastDifferent = 8;
 
-// In the order of the enumeration.
-struct RoundingWords {
-  const char* text;
-  const char* cause;
-};
-constexpr const char* kOwnConversion = "a conversion that does not round to the nearest number";
-constexpr RoundingWords kRoundings[] = {{"rounded", "a result that was stored in that type"},
-                                        {"cut off", "taking the upper half of a float32"},
-                                        {"rounded away from 0", kOwnConversion},
-                                        {"rounded down", kOwnConversion},
-                                        {"rounded up", kOwnConversion},
-                                        {"rounded stochastically", "stochastic rounding"}};
-
 // Counts the bits of the significand that a value needs.
 int digits_of(double value) {
   int exponent = 0;
@@ -49,31 +36,32 @@ std::string digits(double value, int count) {
   return text;
 }
 
-// Adds a grid in all ways of rounding. The suspect's own type may round to the nearest number.
+// Adds a grid to whose numbers values are rounded or cut off. The suspect's own type may round.
 void Evidence::add_grids(Grid grid, const std::string& name) {
-  for (std::size_t i = 0; i < std::size(kRoundings); ++i) {
-    const auto& [text, cause] = kRoundings[i];
-    const auto rounding = static_cast<Rounding>(i);
-    if (grid.own && rounding == Rounding::nearest) continue;
-    grid.rounding = rounding;
-    grid.text = {"result_precision", "", cause};
-    if (rounding == Rounding::cut && (grid.like != DType::bf16 || grid.part != 1)) {
-      grid.text.cause = "a conversion that rounds towards 0";
+  for (const bool cut : {false, true}) {
+    if (grid.own && !cut) continue;
+    grid.cut = cut;
+    grid.text = {"result_precision", "", "a result that was stored in that type"};
+    if (cut) {
+      const bool upper_half = grid.like == DType::bf16 && grid.part == 1;
+      grid.text.cause =
+          upper_half ? "taking the upper half of a float32" : "a conversion that rounds towards 0";
     }
     if (name.empty()) {
       const int lost = static_cast<int>(std::log2(grid.part));
       grid.text.text =
           cat("its low ", lost, lost == 1 ? " bit of " : " bits of ", dtype_name(grid.like),
-              lost == 1 ? " is " : " are ", rounding == Rounding::nearest ? "rounded off" : text);
+              lost == 1 ? " is " : " are ", cut ? "cut off" : "rounded off");
       grid.text.cause = "a conversion through fewer bits";
     } else {
-      grid.text.text = cat("it is ", text, " to ", name, " once");
+      grid.text.text = cat("it is ", cut ? "cut off" : "rounded", " to ", name, " once");
     }
     grids_.push_back(grid);
   }
 }
 
-void Evidence::find_grids() {
+// Finds the types of which all of these values are, but not the right ones.
+void Evidence::find_grids(const Positions& positions, bool in_place) {
   const DType out = problem().out_dtype;
   struct Type {
     const char* name;
@@ -82,20 +70,26 @@ void Evidence::find_grids() {
     Treatment treatment;
   };
   std::set<double> different;
-  for (const std::size_t at : all_) {
+  int needed = 0;
+  for (const std::size_t at : positions) {
     if (!std::isfinite(got(at))) continue;
-    digits_ = std::max(digits_, digits_of(got(at)));
+    needed = std::max(needed, digits_of(got(at)));
     if (different.size() < kLeastDifferent) different.insert(got(at));
   }
+  if (!in_place) digits_ = needed;
   // Returns the part of the right values that need more than that. Where few do, a suspect of short
   // numbers tells nothing.
   const auto longer = [&](const auto& kept) {
     double nonzero = 0, others = 0;
-    for (const std::size_t at : all_) {
+    for (const std::size_t at : positions) {
       nonzero += want(at) != 0 ? 1 : 0;
       others += kept(rounded(out, want(at))) ? 0 : 1;
     }
     return others / std::max(nonzero, 1.0);
+  };
+  const auto add = [&](Grid grid, const std::string& name) {
+    grid.in_place = in_place;
+    add_grids(std::move(grid), name);
   };
   // Types come from the narrowest on, and only the first that holds every value counts.
   int known = digits_of(out);
@@ -108,19 +102,19 @@ void Evidence::find_grids() {
     const auto kept = [&](double v) {
       return !std::isfinite(v) || treated(type.treatment, out, v) == v;
     };
-    const bool holds =
-        std::all_of(all_.begin(), all_.end(), [&](std::size_t at) { return kept(got(at)); });
+    const bool holds = std::all_of(positions.begin(), positions.end(),
+                                   [&](std::size_t at) { return kept(got(at)); });
     if (!holds || longer(kept) <= 0.5) continue;
     // Both have 11 bits; numbers within float16's range do not tell them apart.
     const bool either = type.like == DType::f16 && unit_roundoff(out) < unit_roundoff(DType::f16);
-    add_grids({type.like, type.part}, either ? "float16 or TF32" : type.name);
+    add({type.like, type.part}, either ? "float16 or TF32" : type.name);
     known = static_cast<int>(-std::log2(u));
   }
-  const auto short_enough = [&](double v) { return !std::isfinite(v) || digits_of(v) <= digits_; };
-  if (different.size() == kLeastDifferent && digits_ < known && longer(short_enough) >= 0.25) {
-    add_grids({out, std::ldexp(1.0, digits_of(out) - digits_)}, "");
+  const auto short_enough = [&](double v) { return !std::isfinite(v) || digits_of(v) <= needed; };
+  if (different.size() == kLeastDifferent && needed < known && longer(short_enough) >= 0.25) {
+    add({out, std::ldexp(1.0, digits_of(out) - needed)}, "");
   }
-  if (unit_roundoff(out) > unit_roundoff(accumulator_dtype(problem().dtype))) {
+  if (!in_place && unit_roundoff(out) > unit_roundoff(accumulator_dtype(problem().dtype))) {
     Grid own = {out};
     own.own = true;
     add_grids(own, std::string(dtype_name(out)));
@@ -224,12 +218,13 @@ void Evidence::make_fillings() {
       }
       fillings_.push_back(filling);
       for (const Grid& grid : grids_) {
-        if (number != Number::none && grid.own) continue;
+        if (number != Number::none && (grid.own || grid.in_place)) continue;
+        if (grid.in_place && filling.instead != Instead::plain) continue;
         Filling narrow = filling;
         narrow.grid = &grid;
         narrow.bits += kNarrowBits;
         narrow.parts.push_back(grid.text);
-        narrow.alone = narrow.alone || grid.own || grid.rounding > Rounding::cut;
+        narrow.alone = narrow.alone || grid.own || grid.in_place;
         fillings_.push_back(std::move(narrow));
       }
     }

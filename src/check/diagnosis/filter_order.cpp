@@ -1,5 +1,6 @@
 // filter_order.cpp - lists the orders that the axes of a filter may have in memory.
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "check/diagnosis/faults.hpp"
@@ -49,6 +50,26 @@ std::string spelled(const WgradProblem& pb, const std::string& hwio) {
     if (pb.op == Op::depthwise && letter == 'O') name.replace(name.size() - 1, 1, "CM");
   }
   return name;
+}
+
+// Returns the order "OIhw16i16o", or "OIhw16o16i", if both channels are whole blocks.
+std::optional<FilterOrder> blocked_order(const WgradProblem& pb, const std::vector<Axis>& axes,
+                                         std::int64_t block, bool o_inside) {
+  const Axis &in = axes[axes.size() - 2], &out = axes.back();
+  if (pb.op == Op::depthwise || in.extent % block != 0 || out.extent % block != 0) return {};
+  FilterOrder order = {
+      "OI", {out.extent / block, in.extent / block}, {out.step * block, in.step * block}, ""};
+  for (std::size_t a = 0; a + 2 < axes.size(); ++a) {
+    order.name += static_cast<char>(axes[a].letter - 'A' + 'a');
+    order.extents.push_back(axes[a].extent);
+    order.steps.push_back(axes[a].step);
+  }
+  for (const bool o : {!o_inside, o_inside}) {
+    order.name += cat(block, o ? "o" : "i");
+    order.extents.push_back(block);
+    order.steps.push_back(o ? out.step : in.step);
+  }
+  return order;
 }
 
 // Leaves out axes of extent 1, whose place does not matter.
@@ -118,6 +139,14 @@ std::vector<FilterOrder> other_orders(const WgradProblem& problem) {
     if (exchanged(as, 'C', 'M')) order.exchanged = "C and M";
     if (exchanged(as, 'H', 'W')) order.exchanged = "rows and columns of the filter";
     orders.push_back(std::move(order));
+  }
+  // oneDNN's blocks of channels: [O/b][I/b][h][w], with the block of each innermost.
+  for (const std::int64_t block : {16, 8, 4}) {
+    for (const bool o_inside : {true, false}) {
+      if (auto order = blocked_order(problem, axes, block, o_inside)) {
+        orders.push_back(std::move(*order));
+      }
+    }
   }
   return orders;
 }

@@ -20,8 +20,7 @@ using Number = Filling::Number;
 constexpr double kUnexplained = 1.0 / 16, kUnexplainedAtFirst = 0.5;
 // A fault must be so many bits more likely than chance, besides what it took to find it: one of
 // 4096 that are tried. scripts/measure_diagnosis names 99.8 % with 4 bits, 98.8 % with 24.
-// Stochastic rounding must be so many more likely than noise.
-constexpr double kLeastBits = 12, kStochasticBits = 4;
+constexpr double kLeastBits = 12;
 // A factor this near 1 is not told from rounding where a result is rounded twice: about a step of
 // bfloat16.
 constexpr double kFactorSeen = 0.01;
@@ -53,11 +52,7 @@ double Evidence::unexplained(std::size_t at, double value, const Grid* grid) con
   const double step = rounding_step(grid->like, result) * grid->part;
   const double sign = std::copysign(1.0, result == 0 ? value : result);
   const double outward = sign * (value - result);  // of the result, in the direction of its sign
-  const Rounding how = grid->rounding;
-  const double either = how == Rounding::nearest ? step / 2 : step;
-  const bool cut = how == Rounding::cut || how == (sign > 0 ? Rounding::down : Rounding::up);
-  const bool away = how == Rounding::away || how == (sign > 0 ? Rounding::up : Rounding::down);
-  const double least = cut ? 0 : -either, most = away ? 0 : either;
+  const double least = grid->cut ? 0 : -step / 2, most = grid->cut ? step : step / 2;
   return std::max({0.0, least - outward, outward - most});
 }
 
@@ -137,43 +132,12 @@ std::optional<double> Evidence::misfit(const Trial& t) const {
     bits.add(alike_.empty() ? at : alike_[at], t.predicted.values[i],
              told(t, i, r.larger, r.spared), !alike_.empty());
   }
-  const Grid* const grid = t.filling.grid;
   const auto count = static_cast<double>(t.at.size());
   const double rms = std::sqrt(squares / count);
   const double part = t.lenient ? kUnexplainedAtFirst : kUnexplained;
   const bool good = rms <= kSlack * group_factor(count) && after <= part * before &&
-                    (t.lenient || bits.sum() >= kLeastBits + t.bits) &&
-                    (grid == nullptr || grid->rounding != Rounding::either || stochastic(t));
+                    (t.lenient || bits.sum() >= kLeastBits + t.bits);
   return good ? std::optional(rms) : std::nullopt;
-}
-
-// Tells whether values went to either neighbour as stochastic rounding sends them, and not as noise
-// of any size does, some of which also stays within a step. With m, the distance to the nearest
-// number in steps, that is left with the probability m.
-bool Evidence::stochastic(const Trial& t) const {
-  const Grid& grid = *t.filling.grid;
-  // These are sizes of noise in steps: smaller is not seen, larger leaves both neighbours.
-  constexpr double kLeastNoise = 0x1p-4, kMostNoise = 0x1p4;
-  std::vector<double> noise = {kLeastNoise};
-  while (noise.back() * 1.25 <= kMostNoise) noise.push_back(noise.back() * 1.25);
-  std::vector<double> likelihood(noise.size());
-  double own = 0;
-  for (std::size_t i = 0; i < t.at.size(); ++i) {
-    const double result = got(t.at[i]), value = t.value(i);
-    const double step = rounding_step(grid.like, result) * grid.part;
-    if (!std::isfinite(result) || t.predicted.scales[i] > step / 16) continue;
-    const double off = std::fabs(value - result) / step;  // below 1
-    own += std::log2(std::max(1 - off, 0x1p-20));
-    for (std::size_t s = 0; s < noise.size(); ++s) {
-      const auto below = [&](double z) { return std::erfc(-z / noise[s] / std::sqrt(2.0)) / 2; };
-      likelihood[s] += std::log2(std::max(below(off + 0.5) - below(off - 0.5), 0x1p-100));
-    }
-  }
-  const double best = *std::max_element(likelihood.begin(), likelihood.end());
-  double mean = 0;
-  for (const double bits : likelihood) mean += std::exp2(bits - best);
-  mean = best + std::log2(mean / static_cast<double>(noise.size()));
-  return own - mean >= kStochasticBits;
 }
 
 std::optional<Fit> Evidence::judge(const Positions& at, const Predicted& predicted, double bits,
@@ -190,7 +154,6 @@ std::optional<Fit> Evidence::judge(const Positions& at, const Predicted& predict
     if (!rms) continue;
     Fit fit = {*rms, filling.parts, filling.only};
     if (!trial.number.name.empty()) fit.parts.insert(fit.parts.begin(), trial.number);
-    fit.weak = filling.grid != nullptr && filling.grid->rounding == Rounding::either;
     return fit;
   }
   return std::nullopt;

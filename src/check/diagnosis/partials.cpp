@@ -11,17 +11,19 @@
 namespace convgrad::diagnosis {
 namespace {
 
-// So many splits, images of a group whose sums are added to a total, and pixels of a remainder are
-// tried: cuBLAS and cuDNN split by 2 to 32 or so, tiles have 16 to 256 pixels. They bound the time.
+// So many splits, images of a group whose sums are added to a total, and parts of even sizes are
+// tried: cuBLAS and cuDNN split by 2 to 32 or so. They bound the time.
 constexpr std::int64_t kMostSplits = 256;
 constexpr std::int64_t kMostGroup = 65;
-constexpr std::size_t kMostRemainder = 512;
+constexpr std::int64_t kMostEven = 64;
+constexpr std::size_t kMostBlock = 256;
 // So many ways to cut and round a sum are tried, in bits.
-constexpr double kSplitBits = 12;
+constexpr double kSplitBits = 13;
 constexpr std::size_t kFirstLook = 3;
-// A part may be a step off in so many entries: where it lies near the middle of two numbers, which
-// one in 2^13 parts of bfloat16 and 2^10 of float16 does by as much as float32 sums are off.
-constexpr double kMostSlips = 0.1;
+// A part may be a step off in so many of the entries that are wrong: where it lies near the middle
+// of two numbers, which one in 2^13 parts of bfloat16 and 2^10 of float16 does by as much as
+// float32 sums are off. Entries within kRightAnyway are right whatever is said of them.
+constexpr double kMostSlips = 0.1, kRightAnyway = 3;
 
 std::vector<NarrowSum> variants(const WgradProblem& pb) {
   std::vector<DType> types = narrow_types(pb);
@@ -58,48 +60,78 @@ struct Split {
   Stored stored = Stored::parts;
 };
 
-std::vector<Split> splits(const WgradProblem& pb) {
-  const std::int64_t pixels = term_count(pb), most = std::min(pixels, kMostSplits);
-  std::vector<Split> result;
-  std::set<std::vector<std::int64_t>> seen;
-  const auto add = [&](std::vector<std::int64_t> ends, const std::string& text,
-                       const std::string& unit) {
-    if (ends.size() < 2 || !seen.insert(ends).second) return;
-    Split split;
+// Lists splits of all pixels, each once: by images, rows and chunks, and by numbers of parts.
+class Splits {
+ public:
+  explicit Splits(const WgradProblem& problem) : pb_(problem), pixels_(term_count(problem)) {}
+
+  std::vector<Split> take() {
+    add_units();
+    for (std::int64_t count = 2; count <= std::min(pixels_, kMostSplits); ++count) {
+      // Splits have equal chunks and a shorter last one, or are as even as can be.
+      const std::string of = cat(count, " splits (split-K)");
+      add_chunks(ceil_div(pixels_, count), cat("the sums of ", of), cat("each of ", of));
+      std::vector<std::int64_t> ends;
+      for (std::int64_t i = 1; i <= count; ++i) ends.push_back(pixels_ * i / count);
+      add(std::move(ends), cat("the sums of ", of), cat("each of ", of));
+    }
+    // A block of one pixel makes numpy's array_split; those of an inner loop are powers of two.
+    for (const std::int64_t block : {1, 64, 32, 128, 16}) add_even(block);
+    return std::move(list_);
+  }
+
+ private:
+  void add(std::vector<std::int64_t> ends, const std::string& text, const std::string& unit) {
+    if (ends.size() < 2 || !seen_.insert(ends).second) return;
+    Split& split = list_.emplace_back();
     split.ends = std::move(ends);
     split.text = text;
     split.unit = unit;
-    result.push_back(std::move(split));
-  };
-  const auto add_chunks = [&](std::int64_t chunk, const std::string& text,
-                              const std::string& unit) {
+  }
+
+  void add_chunks(std::int64_t chunk, const std::string& text, const std::string& unit) {
     std::vector<std::int64_t> ends;
-    for (std::int64_t end = chunk; end - chunk < pixels; end += chunk) {
-      ends.push_back(std::min(end, pixels));
+    for (std::int64_t end = chunk; end - chunk < pixels_; end += chunk) {
+      ends.push_back(std::min(end, pixels_));
     }
     add(std::move(ends), text, unit);
-  };
-  add_chunks(pb.out_pixels(), "the sums of each image", "each image");
-  for (std::int64_t images = 2; images < std::min(pb.N, kMostGroup); ++images) {
-    add_chunks(images * pb.out_pixels(), cat("the sums of ", images, " images each"),
-               cat("every ", images, " images"));
   }
-  add_chunks(pb.axis[2].out, "the sums of each row of pixels", "each row of pixels");
-  for (std::int64_t chunk = 16; chunk <= 8192; chunk *= 2) {
-    add_chunks(chunk, cat("the sums of ", chunk, " pixels each"), cat("every ", chunk, " pixels"));
+
+  void add_units() {
+    add_chunks(pb_.out_pixels(), "the sums of each image", "each image");
+    for (std::int64_t images = 2; images < std::min(pb_.N, kMostGroup); ++images) {
+      add_chunks(images * pb_.out_pixels(), cat("the sums of ", images, " images each"),
+                 cat("every ", images, " images"));
+    }
+    add_chunks(pb_.axis[2].out, "the sums of each row of pixels", "each row of pixels");
+    for (std::int64_t chunk = 16; chunk <= 8192; chunk *= 2) {
+      add_chunks(chunk, cat("the sums of ", chunk, " pixels each"),
+                 cat("every ", chunk, " pixels"));
+    }
   }
-  for (std::int64_t count = 2; count <= most; ++count) {
-    // Splits have equal chunks and a shorter last one, or are as even as can be.
-    const std::int64_t chunk = ceil_div(pixels, count);
-    const std::string text = cat("the sums of ", count, " splits (split-K)");
-    const std::string unit = cat("each of ", count, " splits (split-K)");
-    add_chunks(chunk, text, unit);
-    std::vector<std::int64_t> ends;
-    for (std::int64_t i = 1; i <= count; ++i) ends.push_back(pixels * i / count);
-    add(std::move(ends), text, unit);
+
+  // Parts take the same number of blocks each, or the first ones one more.
+  void add_even(std::int64_t block) {
+    const std::int64_t blocks = ceil_div(pixels_, block);
+    for (std::int64_t count = 2; count <= std::min(blocks, kMostEven); ++count) {
+      const std::string of =
+          cat(count, " splits (split-K) of ",
+              block == 1 ? std::string("even sizes") : cat("whole blocks of ", block, " pixels"));
+      std::vector<std::int64_t> ends;
+      for (std::int64_t i = 1; i <= count; ++i) {
+        const std::int64_t taken = blocks / count * i + std::min(i, blocks % count);
+        ends.push_back(std::min(taken * block, pixels_));
+      }
+      add(std::move(ends), cat("the sums of ", of), cat("each of ", of));
+      add_chunks(ceil_div(blocks, count) * block, cat("the sums of ", of), cat("each of ", of));
+    }
   }
-  return result;
-}
+
+  const WgradProblem& pb_;
+  const std::int64_t pixels_;
+  std::vector<Split> list_;
+  std::set<std::vector<std::int64_t>> seen_;
+};
 
 class Splitter {
  public:
@@ -143,7 +175,7 @@ class Splitter {
   std::optional<Finding> find() const {
     const WgradProblem& pb = evidence_.problem();
     const std::size_t first = std::min(kFirstLook, sample_.at.size());
-    for (Split split : splits(pb)) {
+    for (Split split : Splits(pb).take()) {
       for (const DType type : narrow_types(pb)) {
         for (const Stored stored : {Stored::parts, Stored::both, Stored::total}) {
           split.type = type;
@@ -159,28 +191,20 @@ class Splitter {
     return std::nullopt;
   }
 
-  // Finds sums in which only the last pixels, those of a remainder, are added in another way.
-  std::optional<Finding> find_remainder() const {
-    if (sample_.at.empty()) return std::nullopt;
-    const std::size_t pixels = sample_.terms[0].x.size();
-    const std::set<std::size_t> remainders = remainders_of(pixels);
+  // Finds products that are added in a narrow type some at a time: two by HFMA2.
+  std::optional<Finding> find_blocks() const {
     const std::size_t first = std::min(kFirstLook, sample_.at.size());
-    for (const NarrowSum& variant : variants(evidence_.problem())) {
-      if (variant.type == accumulator_dtype(evidence_.problem().dtype)) continue;
-      for (const bool onward : {false, true}) {
-        for (const std::size_t left : remainders) {
-          // One entry rules out most remainders, which makes the many that are tried cheap.
-          if (!possible(remainder(variant, onward, pixels - left, 1), 0) ||
-              !possible(remainder(variant, onward, pixels - left, first), 0)) {
-            continue;
-          }
-          const Fit::Part part = {"low_precision_sums",
-                                  cat("the sum of the last ", left, " pixels is rounded to ",
-                                      dtype_name(variant.type), " after each addition"),
-                                  "a loop for the remainder that adds in another type"};
-          auto found = judged(remainder(variant, onward, pixels - left, sample_.at.size()), part);
-          if (found) return found;
-        }
+    for (const NarrowSum& how : variants(evidence_.problem())) {
+      if (how.type == accumulator_dtype(evidence_.problem().dtype)) continue;
+      for (std::size_t pixels = 2; pixels <= kMostBlock; pixels *= 2) {
+        if (!possible(in_blocks(how, pixels, first), 0)) continue;
+        const Fit::Part part = {
+            "low_precision_sums",
+            cat("products are added in ", dtype_name(how.type), ", ", pixels,
+                " pixels at a time, and these sums in ",
+                dtype_name(accumulator_dtype(evidence_.problem().dtype))),
+            pixels == 2 ? "__hfma2 on pairs" : "16-bit sums that go to a wider one at times"};
+        if (auto found = judged(in_blocks(how, pixels, sample_.at.size()), part)) return found;
       }
     }
     return std::nullopt;
@@ -188,41 +212,30 @@ class Splitter {
 
   // Finds sums that are flushed to 0 near the smallest numbers.
   std::optional<Finding> find_flushed() const {
+    const auto terms = static_cast<std::size_t>(term_count(evidence_.problem()));
     const DType sum = accumulator_dtype(evidence_.problem().dtype);
     for (const bool fused : {true, false}) {
       const Fit::Part part = {"subnormals_flushed",
                               cat("sums are flushed to 0 where they are subnormal",
                                   fused ? "" : ", and so are products"),
                               "-ftz=true, or TensorFlow's CPU ops"};
-      auto found = judged(remainder({sum, false, fused, true}, false, 0, sample_.at.size()), part);
-      if (found) return found;
+      const NarrowSum how = {sum, false, fused, true};
+      if (auto found = judged(in_blocks(how, terms, sample_.at.size()), part)) return found;
     }
     return std::nullopt;
   }
 
  private:
-  // Returns all small remainders, and those of powers of two, of a row, an image and a hundredth.
-  std::set<std::size_t> remainders_of(std::size_t pixels) const {
-    const WgradProblem& pb = evidence_.problem();
-    std::set<std::size_t> result = {static_cast<std::size_t>(pb.axis[2].out),
-                                    static_cast<std::size_t>(pb.out_pixels()), pixels / 100,
-                                    (pixels + 99) / 100};
-    for (std::size_t left = 2; left <= kMostRemainder; ++left) result.insert(left);
-    for (std::size_t tile = 2 * kMostRemainder; tile <= 8192; tile *= 2)
-      result.insert(pixels % tile);
-    std::erase_if(result,
-                  [&](std::size_t left) { return left < 2 || left >= pixels || left > 8192; });
-    return result;
-  }
-
-  Predicted remainder(const NarrowSum& variant, bool onward, std::size_t begin,
-                      std::size_t count) const {
+  // Predicts by such sums of so many pixels each, which are added without a rounding.
+  Predicted in_blocks(const NarrowSum& how, std::size_t pixels, std::size_t count) const {
     Predicted result;
     for (std::size_t e = 0; e < count; ++e) {
-      const double before = sums_[e][begin];
-      result.values.push_back(
-          onward ? simulated(sample_.terms[e], variant, begin, rounded(variant.type, before))
-                 : before + simulated(sample_.terms[e], variant, begin));
+      const Terms& terms = sample_.terms[e];
+      double sum = 0;
+      for (std::size_t begin = 0; begin < terms.x.size(); begin += pixels) {
+        sum += simulated(terms, how, begin, begin + pixels);
+      }
+      result.values.push_back(sum);
       result.scales.push_back(evidence_.scale(sample_.at[e]));
     }
     return result;
@@ -264,7 +277,10 @@ class Splitter {
     if (bits && static_cast<double>(told.size()) >= 2 * kSplitBits) {
       return finding(part, {}, total ? Certainty::bits : Certainty::match, sample_.at.size());
     }
-    if (!possible(all, kMostSlips * static_cast<double>(all.values.size()))) return std::nullopt;
+    const auto wrong = std::count_if(sample_.at.begin(), sample_.at.end(), [&](std::size_t at) {
+      return evidence_.error(at) > kRightAnyway;
+    });
+    if (!possible(all, kMostSlips * static_cast<double>(wrong))) return std::nullopt;
     const Positions kept = without_slips(all);
     const auto fit = evidence_.judge(kept, all, kSplitBits, false);
     if (!fit || !fit->parts.empty()) return std::nullopt;
@@ -272,7 +288,7 @@ class Splitter {
   }
   bool explains(const Predicted& p, std::size_t e) const {
     const std::size_t at = sample_.at[e];
-    return evidence_.fits(at, p.values[e], p.scales[e]) || evidence_.error(at) <= 3;
+    return evidence_.fits(at, p.values[e], p.scales[e]) || evidence_.error(at) <= kRightAnyway;
   }
   bool possible(const Predicted& p, double slips) const {
     for (std::size_t e = 0; e < p.values.size(); ++e) {
@@ -298,13 +314,14 @@ class Splitter {
 
 }  // namespace
 
-double simulated(const Terms& terms, const NarrowSum& variant, std::size_t begin, double sum) {
+double simulated(const Terms& terms, const NarrowSum& variant, std::size_t begin, std::size_t end) {
   const double least = variant.flushed ? smallest_normal(variant.type) : 0;
   const auto stored = [&](double value) {
     const double kept = rounded(variant.type, value);
     return std::fabs(kept) < least ? 0 : kept;
   };
-  for (std::size_t i = begin; i < terms.x.size(); ++i) {
+  double sum = 0;
+  for (std::size_t i = begin; i < std::min(end, terms.x.size()); ++i) {
     double x = terms.x[i], dy = terms.dy[i];
     if (variant.inputs) {
       x = rounded(variant.type, x);
@@ -329,7 +346,7 @@ std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sam
   if (bits_only) return std::nullopt;
   const Splitter splitter(evidence, sample);
   auto found = splitter.find();
-  if (!found) found = splitter.find_remainder();
+  if (!found) found = splitter.find_blocks();
   if (!found) found = splitter.find_flushed();
   return found;
 }

@@ -1,193 +1,247 @@
-// ranges.cpp - finds pixels that are left out or counted twice. The sums of an entry's first pixels
-// tell them: the error of every entry must be a difference of two of them.
+// ranges.cpp - see ranges.hpp.
+#include "check/diagnosis/ranges.hpp"
+
 #include <algorithm>
 #include <cmath>
 
-#include "check/diagnosis/search.hpp"
-#include "check/rounding.hpp"
+#include "base/integers.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
 
+using By = Pixels::By;
+
 // What is looked at bounds the time: what passes is confirmed as any fault is.
-constexpr std::size_t kMostCandidates = 4;
+constexpr std::size_t kMostCandidates = 4, kMostKept = 64;
 // Every pixel is tried as an end, or only beginnings of rows and chunks if they are more than this.
-constexpr std::size_t kMostEnds = std::size_t{1} << 18;
+constexpr std::int64_t kMostEnds = std::int64_t{1} << 18;
 constexpr std::int64_t kChunk = 512;
 constexpr double kMostSteps = 3e8;  // comparisons
-constexpr double kTolerance = 12;   // in scales: other orders of the sum
+// Tiles and lanes have these sizes; the second line of entries is enough for the few ranges there.
+constexpr std::int64_t kTiles[] = {4, 8, 16, 32}, kLanes[] = {2, 4, 8, 16, 32, 64, 128};
+constexpr std::size_t kEntriesOfFew = 32;
 
-struct Candidate {
-  std::size_t begin, end;
-  double misfit;
-};
-
-// Ranks how usual it is that a piece of this form is lost; 0 is the most usual.
-constexpr int kForms = 6;
-int form(const WgradProblem& pb, Range r) {
-  const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
-  const auto whole = [&](std::int64_t unit) { return r.begin % unit == 0 && r.end % unit == 0; };
-  const bool last = r.end == term_count(pb);
-  if (whole(image)) return 0;
-  if (whole(row)) return 1;
-  if (r.begin % kChunk == 0 && (last || r.end % kChunk == 0)) return 2;
-  return r.size() == 1 ? 3 : last || r.begin == 0 ? 4 : 5;
+// Tells whether a walk's ranges are single steps: two tiles in a row are no shape.
+bool is_single(const Pixels& walk) {
+  return walk.by == By::place || walk.by == By::tile || walk.by == By::image_tile;
 }
-
-class Finder {
- public:
-  Finder(const Evidence& evidence, const Sample& sample) : evidence_(evidence) {
-    const WgradProblem& pb = evidence.problem();
-    const auto pixels = static_cast<std::size_t>(term_count(pb));
-    const auto row = static_cast<std::size_t>(pb.axis[2].out);
-    for (std::size_t i = 0; i <= pixels; ++i) {
-      if (pixels <= kMostEnds || i == pixels || i % row == 0 || i % kChunk == 0) ends_.push_back(i);
-    }
-    for (std::size_t e = 0; e < sample.at.size(); ++e) {
-      const std::size_t at = sample.at[e];
-      const double error = evidence.got(at) - evidence.want(at);
-      if (!std::isfinite(error)) continue;
-      // If the fault is in one place only, the other entries are right.
-      if (!evidence.wrong().empty() && evidence.error(at) < 8) continue;
-      std::vector<double> sums;
-      double sum = 0;
-      std::size_t next = 0;
-      for (std::size_t i = 0; i <= pixels; ++i) {
-        if (ends_[next] == i) {
-          sums.push_back(sum);
-          ++next;
-        }
-        if (i < pixels) sum += sample.terms[e].x[i] * sample.terms[e].dy[i];
-      }
-      const double step = rounding_step(pb.out_dtype, evidence.got(at)) / 2;
-      entries_.push_back({std::move(sums), error, step, evidence.scale(at)});
-    }
-    // Entries with the largest errors for their tolerance rule out the most: they come first.
-    std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-      return std::fabs(a.error) * tolerance(b) > std::fabs(b.error) * tolerance(a);
-    });
-  }
-
-  // Returns pairs of ends between which the sums differ by sign * error. The first entry's sums are
-  // sorted, so each begin finds its ends by bisection; all entries then judge the pair.
-  std::vector<Candidate> candidates(double sign) const {
-    std::vector<Candidate> found;
-    if (entries_.empty()) return found;
-    const Entry& first = entries_[0];
-    std::vector<std::pair<double, std::size_t>> sorted;
-    for (std::size_t i = 0; i < ends_.size(); ++i) sorted.emplace_back(first.sums[i], i);
-    std::sort(sorted.begin(), sorted.end());
-    double steps = 0;
-    for (std::size_t a = 0; a < ends_.size() && steps < kMostSteps; ++a) {
-      const double wanted = first.sums[a] + sign * first.error;
-      auto b = std::lower_bound(sorted.begin(), sorted.end(),
-                                std::pair(wanted - tolerance(first), std::size_t{0}));
-      for (; b != sorted.end() && b->first <= wanted + tolerance(first); ++b, ++steps) {
-        if (b->second > a) keep(found, a, b->second, sign);
-      }
-    }
-    std::sort(found.begin(), found.end(),
-              [&](const Candidate& x, const Candidate& y) { return rank(x) < rank(y); });
-    if (found.size() > kMostCandidates) found.resize(kMostCandidates);
-    return found;
-  }
-
- private:
-  struct Entry {
-    std::vector<double> sums;
-    double error, step, scale;
-  };
-  static double tolerance(const Entry& e) { return e.step + kTolerance * e.scale; }
-
-  // Orders the usual forms first, then those that fit best, to a bit; of equal ones the first.
-  std::tuple<int, double, std::size_t> rank(const Candidate& c) const {
-    return {form(evidence_.problem(), range(c)), std::floor(std::log2(1 + c.misfit)), c.begin};
-  }
-
-  static Range range(const Candidate& c) {
-    return {static_cast<std::int64_t>(c.begin), static_cast<std::int64_t>(c.end)};
-  }
-
-  void keep(std::vector<Candidate>& found, std::size_t a, std::size_t b, double sign) const {
-    double squares = 0;
-    for (const Entry& e : entries_) {
-      const double off = std::fabs(e.sums[b] - e.sums[a] - sign * e.error);
-      if (off > tolerance(e)) return;
-      squares += std::pow(std::max(0.0, off - e.step) / e.scale, 2);
-    }
-    const Candidate c = {ends_[a], ends_[b], squares};
-    if (found.size() < 64) {
-      found.push_back(c);
-      return;
-    }
-    const auto worst =
-        std::max_element(found.begin(), found.end(),
-                         [&](const Candidate& x, const Candidate& y) { return rank(x) < rank(y); });
-    if (rank(c) < rank(*worst)) *worst = c;
-  }
-
-  const Evidence& evidence_;
-  std::vector<std::size_t> ends_;
-  std::vector<Entry> entries_;
-};
 
 }  // namespace
 
-std::string range_text(const WgradProblem& pb, Range r, bool of_x, const std::string& verb) {
-  const std::int64_t row = extents_of(pb, of_x)[2], image = pixels_of(extents_of(pb, of_x));
-  const auto text = [&](const std::string& what, bool many) {
-    return cat(what, verb.empty() ? "" : many ? " are " : " is ", verb);
+std::vector<Pixels> plain_walk() { return {Pixels{}}; }
+
+std::vector<Pixels> all_walks(const WgradProblem& pb) {
+  std::vector<Pixels> walks = plain_walk();
+  const auto add = [&](By by, std::int64_t unit) {
+    const Pixels walk = {by, unit, {}};
+    if (step_count(pb, walk) > 1) walks.push_back(walk);
   };
-  const auto count = [&](const char* name, std::int64_t first, std::int64_t last,
-                         const std::string& after) {
-    return first == last ? text(cat(name, " ", first, after), false)
-                         : text(cat(name, "s ", first, " to ", last, after), true);
-  };
-  const std::string of_image = cat(" of image ", r.begin / image);
-  const bool one = r.begin / image == (r.end - 1) / image;
-  if (r.begin % image == 0 && r.end % image == 0) {
-    return count("image", r.begin / image, r.end / image - 1, "");
+  for (std::int64_t a = 0; a < 3; ++a) add(By::line, a);
+  add(By::place, 0);
+  for (const std::int64_t tile : kTiles) {
+    if (pb.axis[1].out < 2 * tile || pb.axis[2].out < 2 * tile) continue;
+    add(By::tile, tile);
+    add(By::image_tile, tile);
   }
-  if (r.begin % row == 0 && r.end % row == 0 && one) {
-    return count("row", r.begin % image / row, (r.end - 1) % image / row, of_image);
+  for (const std::int64_t lanes : kLanes) {
+    if (2 * lanes <= term_count(pb)) add(By::lane, lanes);
   }
-  if (r.size() == 1) {
-    const auto [p, q] = of_x ? std::pair("h ", "w ") : std::pair("p ", "q ");
-    return text(cat("the pixel ", p, r.begin % image / row, ", ", q, r.begin % row, of_image),
-                false);
-  }
-  return text(cat("pixels ", r.begin, " to ", r.end - 1, of_x ? " of N*H*W = " : " of N*P*Q = ",
-                  pb.N * image, r.size() % kChunk == 0 ? " (chunks of 512)" : ""),
-              true);
+  return walks;
 }
 
-std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample) {
-  const WgradProblem& pb = evidence.problem();
-  const Finder finder(evidence, sample);
-  std::vector<Fault> result;
-  int usual = kForms;
-  for (const bool doubled : {false, true}) {
-    for (const Candidate& c : finder.candidates(doubled ? 1 : -1)) {
-      const Range range = {static_cast<std::int64_t>(c.begin), static_cast<std::int64_t>(c.end)};
-      const int of_form = form(pb, range);
-      // A range of all pixels is a zero or a factor of 2, which fillings name. Less usual forms are
-      // left out where a usual one explains the errors.
-      if (range.size() == term_count(pb) || of_form > usual) continue;
-      usual = of_form;
-      const bool images = of_form == 0;
-      Reading reading = plain_reading(pb);
-      reading.only = range;
-      reading.weight = doubled ? 2 : 0;
-      result.push_back({cat(doubled ? "doubled_" : "missing_", images ? "image" : "pixels"),
-                        range_text(pb, range, false, doubled ? "counted twice" : "left out"),
-                        doubled ? "parts of the sum that overlap, or a buffer that was not cleared"
-                                : "a loop or a split of K that ends too early, or a race",
-                        reading});
-      result.back().bits = images ? std::log2(static_cast<double>(pb.N))
-                                  : 2 * std::log2(static_cast<double>(term_count(pb)));
+int form_of(const WgradProblem& pb, const Pixels& pixels) {
+  const Range r = pixels.range;
+  switch (pixels.by) {
+    case By::line:
+      return 2;
+    case By::place:
+      return 5;
+    case By::tile:
+    case By::image_tile:
+      return 6;
+    case By::lane:
+      return 7;
+    default:
+      break;
+  }
+  const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
+  const auto whole = [&](std::int64_t unit) { return r.begin % unit == 0 && r.end % unit == 0; };
+  const bool last = r.end == term_count(pb);
+  if (whole(image)) return kImages;
+  if (whole(row)) return 1;
+  if (r.begin % kChunk == 0 && (last || r.end % kChunk == 0)) return 3;
+  return r.size() == 1 ? 4 : last || r.begin == 0 ? kEnds : kAnyForm;
+}
+
+std::vector<std::int64_t> Ranges::ends(const Pixels& walk) const {
+  const std::int64_t count = step_count(pb_, walk), row = pb_.axis[2].out;
+  std::vector<std::int64_t> result;
+  for (std::int64_t i = 0; i <= count; ++i) {
+    const bool some = walk.by != By::pixel || count <= kMostEnds;
+    if (some || i == count || i % row == 0 || i % kChunk == 0) result.push_back(i);
+  }
+  return result;
+}
+
+Ranges::Sums Ranges::sums(const Added& added, const Pixels& walk,
+                          const std::vector<std::int64_t>& ends) const {
+  std::vector<std::size_t> steps;
+  for (std::int64_t i = 0; i < std::ssize(added[0]); ++i) {
+    steps.push_back(static_cast<std::size_t>(step_of(pb_, walk, i)));
+  }
+  const bool few = walk.by != By::pixel;
+  Sums result;
+  std::vector<double> each;
+  for (std::size_t e = 0; e < added.size() && !(few && e == kEntriesOfFew); ++e) {
+    each.assign(static_cast<std::size_t>(ends.back()), 0);
+    for (std::size_t i = 0; i < steps.size(); ++i) each[steps[i]] += added[e][i];
+    std::vector<double>& own = result.emplace_back();
+    double sum = 0;
+    std::int64_t at = 0;
+    for (const std::int64_t end : ends) {
+      for (; at < end; ++at) sum += each[static_cast<std::size_t>(at)];
+      own.push_back(sum);
     }
   }
   return result;
+}
+
+std::optional<double> Ranges::misfit(const Sums& sums, std::size_t begin, std::size_t end,
+                                     double number) const {
+  double squares = 0;
+  for (std::size_t e = 0; e < sums.size(); ++e) {
+    const double off = std::fabs(number * (sums[e][end] - sums[e][begin]) - clues_[e].error);
+    if (!(off <= tolerance(e))) return std::nullopt;
+    squares += std::pow(std::max(0.0, off - clues_[e].step) / clues_[e].scale, 2);
+  }
+  return squares;
+}
+
+// Calls keep for ends between which the first clue's sums differ by its error. They are sorted, so
+// that each begin finds its ends by bisection.
+template <typename Keep>
+void Ranges::each_pair(const Sums& sums, double number, bool single, Keep&& keep) const {
+  const std::vector<double>& first = sums[0];
+  if (single) {
+    for (std::size_t a = 0; a + 1 < first.size(); ++a) keep(a, a + 1);
+    return;
+  }
+  std::vector<std::pair<double, std::size_t>> sorted;
+  for (std::size_t i = 0; i < first.size(); ++i) sorted.emplace_back(first[i], i);
+  std::sort(sorted.begin(), sorted.end());
+  const double slack = tolerance(0) / std::fabs(number);
+  double steps = 0;
+  for (std::size_t a = 0; a < first.size() && steps < kMostSteps; ++a) {
+    const double wanted = first[a] + clues_[0].error / number;
+    auto b =
+        std::lower_bound(sorted.begin(), sorted.end(), std::pair(wanted - slack, std::size_t{0}));
+    for (; b != sorted.end() && b->first <= wanted + slack; ++b, ++steps) {
+      if (b->second > a) keep(a, b->second);
+    }
+  }
+}
+
+std::vector<Candidate> Ranges::find(const Added& added, const std::vector<Pixels>& walks,
+                                    double number, int least_usual) const {
+  std::vector<Candidate> found;
+  if (clues_.empty()) return found;
+  // The usual forms come first, then those that fit best, to a bit; of equal ones the first.
+  const auto before = [](const Candidate& a, const Candidate& b) {
+    const auto rank = [](const Candidate& c) {
+      return std::tuple(c.form, std::floor(std::log2(1 + c.misfit)), c.pixels.range.begin);
+    };
+    return rank(a) < rank(b);
+  };
+  for (const Pixels& walk : walks) {
+    const std::vector<std::int64_t> at = ends(walk);
+    const Sums of = sums(added, walk, at);
+    each_pair(of, number, is_single(walk), [&](std::size_t begin, std::size_t end) {
+      // A range of all pixels is a zero or a factor, which fillings name.
+      if (begin == 0 && end + 1 == at.size()) return;
+      const auto off = misfit(of, begin, end, number);
+      if (!off) return;
+      Candidate c = {walk, *off};
+      c.pixels.range = {at[begin], at[end]};
+      c.form = form_of(pb_, c.pixels);
+      if (c.form > least_usual) return;
+      found.push_back(c);
+      if (found.size() < 2 * kMostKept) return;
+      std::sort(found.begin(), found.end(), before);
+      found.resize(kMostKept);
+    });
+  }
+  std::sort(found.begin(), found.end(), before);
+  std::erase_if(found, [form = found.empty() ? 0 : found[0].form](const Candidate& c) {
+    return c.form > form;
+  });
+  found.resize(std::min(found.size(), kMostCandidates));
+  return found;
+}
+
+namespace {
+
+std::string with_verb(const std::string& what, const std::string& verb, bool many) {
+  return cat(what, verb.empty() ? "" : many ? " are " : " is ", verb);
+}
+
+// Says "row 3", or "rows 3 to 5", with what comes after.
+std::string lines_text(const char* name, std::int64_t first, std::int64_t last,
+                       const std::string& after, const std::string& verb) {
+  return first == last ? with_verb(cat(name, " ", first, after), verb, false)
+                       : with_verb(cat(name, "s ", first, " to ", last, after), verb, true);
+}
+
+// Says "p 2, q 5" of a pixel of an image.
+std::string place_text(const WgradProblem& pb, std::int64_t pixel) {
+  const std::int64_t Q = pb.axis[2].out, P = pb.axis[1].out;
+  const std::string plane = pb.spatial_rank() > 2 ? cat("z ", pixel / Q / P, ", ") : "";
+  return cat(plane, "p ", pixel / Q % P, ", q ", pixel % Q);
+}
+
+std::string tile_text(const WgradProblem& pb, const Pixels& pixels, const std::string& verb) {
+  const std::int64_t P = pb.axis[1].out, Q = pb.axis[2].out, tile = pixels.unit;
+  const std::int64_t across = ceil_div(Q, tile), each = ceil_div(P, tile) * across;
+  const std::int64_t id = pixels.range.begin % each, p = id / across * tile, q = id % across * tile;
+  const std::string of =
+      pixels.by == By::tile ? "every image" : cat("image ", pixels.range.begin / each);
+  return with_verb(cat("the tile p ", p, "-", std::min(p + tile, P) - 1, ", q ", q, "-",
+                       std::min(q + tile, Q) - 1, " of ", of),
+                   verb, false);
+}
+
+}  // namespace
+
+std::string pixels_text(const WgradProblem& pb, const Pixels& pixels, const std::string& verb) {
+  const Range& r = pixels.range;
+  const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
+  switch (pixels.by) {
+    case By::line:
+      return lines_text(kLines[pixels.unit], r.begin, r.end - 1, " of every image", verb);
+    case By::place:
+      return with_verb(cat("the pixel ", place_text(pb, r.begin), " of every image"), verb, false);
+    case By::tile:
+    case By::image_tile:
+      return tile_text(pb, pixels, verb);
+    case By::lane:
+      return lines_text("lane", r.begin, r.end - 1,
+                        cat(" of ", pixels.unit, " that take pixels in turns"), verb);
+    default:
+      break;
+  }
+  const std::string of_image = cat(" of image ", r.begin / image);
+  const bool one = r.begin / image == (r.end - 1) / image;
+  if (r.begin % image == 0 && r.end % image == 0) {
+    return lines_text("image", r.begin / image, r.end / image - 1, "", verb);
+  }
+  if (r.begin % row == 0 && r.end % row == 0 && one) {
+    return lines_text("row", r.begin % image / row, (r.end - 1) % image / row, of_image, verb);
+  }
+  if (r.size() == 1) {
+    return with_verb(cat("the pixel ", place_text(pb, r.begin % image), of_image), verb, false);
+  }
+  return with_verb(cat("pixels ", r.begin, " to ", r.end - 1, " of N*P*Q = ", pb.N * image,
+                       r.size() % kChunk == 0 ? " (chunks of 512)" : ""),
+                   verb, true);
 }
 
 }  // namespace convgrad::diagnosis

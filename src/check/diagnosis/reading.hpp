@@ -12,15 +12,17 @@ namespace convgrad::diagnosis {
 
 // The memory of a tensor is taken for this. turned: it is first turned to the other place of the
 // channels, and then taken for what it was.
-enum class Memory : std::uint8_t { as_it_is, other_channel_place, h_and_w_swapped, turned };
-// Pixels of the first (-1) or last (1) line, or all (0), are read from a neighbour along an axis.
-struct Neighbour {
-  std::int8_t axis = -1, line = 0, step = 0;
-  auto operator<=>(const Neighbour&) const = default;  // NOLINT(modernize-use-nullptr)
+// blocked and to_blocked: for [n][C/block][d][h][w][block], or turned to that; to_chwn: turned to
+// [c][d][h][w][n].
+enum class Memory : std::uint8_t {
+  as_it_is,
+  other_channel_place,
+  h_and_w_swapped,
+  turned,
+  blocked,
+  to_blocked,
+  to_chwn
 };
-// A read past the ends of an image meets the images beside it (before the first one nothing, or the
-// last one), or what its memory has there.
-enum class Beside : std::uint8_t { none, images, images_wrapped, memory };
 // A value becomes another one: treatments() says more.
 enum class Treatment : std::uint8_t {
   none,
@@ -40,10 +42,7 @@ enum class Treatment : std::uint8_t {
   int8,
   int8_wide,
   flushed,
-  relu,
-  clamped,
-  clamped_above,
-  small_dropped
+  relu
 };
 enum class Ties : std::uint8_t { even, away, cut };
 struct TreatmentKind {
@@ -60,23 +59,42 @@ struct TreatmentKind {
 std::span<const TreatmentKind> treatments();  // the usual ones first
 // Tells whether some number of the type is not what it was.
 bool changes(const TreatmentKind& kind, DType dtype);
-// parameter is e4m3's, e5m2's and int8's scale (0: none), or clamped's and small_dropped's limit.
+// parameter is e4m3's, e5m2's and int8's scale (0: none).
 double treated(Treatment treatment, DType dtype, double value, double parameter = 0);
 
 // x and dy add their product, nothing where it is subnormal, the product rounded, or that of x = hi
 // + lo and dy = hi + lo, two bfloat16 numbers each, without lo * lo.
 enum class Product : std::uint8_t { exact, flushed, f16, bf16, without_low };
 // A tap outside x adds nothing, `padding` * dy (which spreads NaN and Inf), or another pixel's x.
-// past_first and past add what TensorReading has past the ends of the outermost axis, or of all.
-enum class Outside : std::uint8_t { skipped, constant, edge, reflected, wrapped, past_first, past };
+// images: past the ends of the outermost axis the images before and after stand.
+enum class Outside : std::uint8_t { skipped, constant, edge, reflected, wrapped, images };
+
+// Numbers that share a scale: all, or those of a channel, an image, 32 channels of a pixel, or 32
+// pixels of a channel. These blocks have a power of two each (OCP Microscaling Formats).
+enum class Scaled : std::uint8_t { tensor, channels, images, channel_blocks, pixel_blocks };
+inline constexpr std::int64_t kScaleBlock = 32;
+// Some pixels of dy, counted over n, z, p, q: those whose step of a walk is in the range. A walk
+// goes by pixels; by lines of an axis, places or tiles of all images; by tiles of each; by lanes,
+// which take pixels in turns.
+struct Pixels {
+  enum class By : std::uint8_t { pixel, line, place, tile, image_tile, lane };
+  By by = By::pixel;
+  std::int64_t unit = 0;  // the axis of lines, the extent of a tile, the number of lanes
+  Range range;            // empty: all pixels
+  bool operator==(const Pixels&) const = default;
+};
+std::int64_t step_of(const WgradProblem& problem, const Pixels& walk, std::int64_t pixel);
+std::int64_t step_count(const WgradProblem& problem, const Pixels& walk);
 
 struct TensorReading {
   Memory memory = Memory::as_it_is;
+  std::int64_t block = 0;            // channels
   std::vector<std::int64_t> starts;  // the elements with which images begin; empty: their own
-  Neighbour neighbour;
-  Beside beside = Beside::none;
+  bool beside = false;               // images stand before and after each
   Treatment treatment = Treatment::none;
-  double parameter = 0;                                    // of the treatment
+  double parameter = 0;  // of the treatment
+  Scaled by = Scaled::tensor;
+  std::vector<double> scales = {};  // in place of the parameter, by channel or image
   auto operator<=>(const TensorReading&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 struct Reading {
@@ -86,10 +104,13 @@ struct Reading {
   Outside outside = Outside::skipped;
   double padding = 0;
   std::array<Range, 3> in, out;  // positions of x that are there, and of dy that are summed
-  double weight = 1;             // of all terms
-  // The reading may hold only for these pixels of dy, or of x, counted over n, z, p, q.
-  Range only;
-  bool only_of_x = false;
+  // Positions of x and dy in different parts of an axis, as even as can be, do not meet.
+  std::array<std::int64_t, 3> parts = {1, 1, 1};
+  // dy is that of so many pixels before, or the other stage of two.
+  std::int64_t stage = 0;
+  bool stages_exchanged = false;
+  double weight = 1;  // of all terms
+  Pixels only;        // for which the reading holds
   bool operator==(const Reading&) const = default;
   TensorReading& tensor(bool of_x) { return of_x ? x : dy; }
 };
@@ -112,9 +133,13 @@ inline const char* tensor_name(bool of_x) { return of_x ? "input" : "out_backpro
 // Is true if the memory is read as it is, whatever it is taken for: extents of 1 have no place.
 bool same_memory(const WgradProblem& problem, Memory memory, bool of_x);
 
-// Holds the largest finite numbers of the tensors, in size.
+// Holds the largest finite numbers of the tensors in size: of all, and of each channel and image.
 struct Facts {
-  double x = 0, dy = 0;
+  struct Largest {
+    double all = 0;
+    std::vector<double> channels = {}, images = {};
+  };
+  Largest x = {}, dy = {};
 };
 Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& source);
 
@@ -126,8 +151,8 @@ struct Wanted {
 std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
                               const Plan& images, BlockSource& source, TaskPool& pool);
 
-// Holds x and dy of an entry's terms by a reading, one for each pixel of dy, or of x; zeros where
-// the tap is outside x.
+// Holds x and dy of an entry's terms by a reading, one for each pixel of dy; zeros where the tap is
+// outside x.
 struct Terms {
   std::vector<double> x, dy;
 };

@@ -39,18 +39,16 @@ struct Fit {
   double rms = 0;           // of error/scale
   std::vector<Part> parts;  // besides the fault itself
   std::string only;         // where; empty: everywhere
-  bool weak = false;        // any other fault is the likelier one
 };
 
-// A grid is a type's numbers, which values become by a rounding. either: to one of the two
-// neighbours, the more likely the nearer it is.
-enum class Rounding : std::uint8_t { nearest, cut, away, down, up, either };
+// A grid is a type's numbers, which values become by a rounding.
 struct Grid {
   DType like;
-  double part = 1;  // of a step of that type
-  Rounding rounding = Rounding::nearest;
+  double part = 1;   // of a step of that type
+  bool cut = false;  // off, not to the nearest number
   Fit::Part text = {};
-  bool own = false;  // of the suspect's dtype itself
+  bool own = false;       // of the suspect's dtype itself
+  bool in_place = false;  // in where() alone
 };
 
 // A filling may stand in the place of what a fault predicts, as it is read off the gradient:
@@ -88,6 +86,8 @@ class Evidence {
   // These entries are wrong by themselves. where() is their place, or that of groups.
   const Positions& wrong() const { return wrong_; }
   const Place& where() const { return where_; }
+  // Tells whether the place has some of the taps alone.
+  bool in_some_taps() const;
   // The suspect's values need so many bits of significands.
   int needed_digits() const { return digits_; }
 
@@ -130,11 +130,10 @@ class Evidence {
   double fitted_factor(const Trial& trial) const;
   bool find_factor(Trial& trial) const;
   bool find_offset(Trial& trial) const;
-  bool stochastic(const Trial& trial) const;
   Place find_where();
   bool mark_planes(std::vector<Marked>& marks) const;
   void find_alike();
-  void find_grids();
+  void find_grids(const Positions& at, bool in_place);
   void add_grids(Grid grid, const std::string& name);
   std::vector<Filling> clamped() const;
   void make_fillings();
@@ -142,7 +141,8 @@ class Evidence {
   const Suspect& suspect_;
   std::vector<double> errors_;
   Positions all_, wrong_, drawn_;
-  std::vector<Grid> grids_;  // these hold every value of the suspect, but not the right ones
+  // These hold every value of the suspect, or of its place, but not the right ones.
+  std::vector<Grid> grids_;
   Place where_, zeros_, nans_, finite_;
   int digits_ = 0;
   std::vector<bool> inside_;        // of where()
@@ -171,35 +171,28 @@ struct Sample {
 // large errors with small tolerances.
 struct Clue {
   std::size_t entry;
-  double error, tolerance;
+  double error, step, scale;  // step: half of the result's
 };
-std::vector<Clue> clues(const Evidence& evidence, const Sample& sample, std::size_t most);
+std::vector<Clue> clues(const Evidence& evidence, const Sample& sample);
 // Names elements of x and dy that should make entries NaN or infinite, and says what these are.
 std::string nonfinite_text(const Evidence& evidence, const Sample& sample);
 // Finds pixels that are left out or counted twice, still to be confirmed.
-std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample);
-// Says "image 3" or "the pixel p 2, q 5 of image 0", of dy or x; with a verb "... is left out".
-std::string range_text(const WgradProblem& problem, Range pixels, bool of_x,
-                       const std::string& verb);
+std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& sample);
 // Returns the terms of some entries by another reading.
 using TermsBy = std::function<std::vector<Terms>(std::span<const EntryTerms>, const Reading&)>;
-// Finds readings that hold in some pixels alone, weights of images and constants in the padding.
+// Finds roundings and stale stages of some pixels alone, weights of images and constants in the
+// padding.
 std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sample,
                                      const TermsBy& terms_by);
-// Finds limits beyond which x or dy is cut off, or below which it is dropped.
-std::vector<Fault> find_limits(const Evidence& evidence, const Sample& sample);
-// Returns the number of the fewest digits from low to high for which good() holds; if it needs more
-// digits than a person writes, it is the one next to the best.
-std::optional<std::pair<double, std::string>> roundest(double low, double high, double best,
-                                                       const std::function<bool(double)>& good);
 // A sum that is rounded to a type after each addition.
 struct NarrowSum {
   DType type;
   bool inputs = false, fused = false;  // x and dy are rounded to it too; the product is not
   bool flushed = false;                // what is subnormal becomes 0
 };
-// Adds the terms from begin on to such a sum.
-double simulated(const Terms& terms, const NarrowSum& how, std::size_t begin = 0, double sum = 0);
+// Returns such a sum of the terms from begin to end.
+double simulated(const Terms& terms, const NarrowSum& how, std::size_t begin = 0,
+                 std::size_t end = SIZE_MAX);
 // Finds sums that were rounded to a narrower type on the way; bits_only: only those that are the
 // same bit by bit.
 std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,

@@ -13,8 +13,10 @@ namespace {
 // Errors count as those of narrow sums within these factors of the simulated ones: sums in pieces
 // or trees have smaller ones (0.2 to 0.7 of them in 4 lanes, or chunks of 16 and 64).
 constexpr double kLeastSize = 1.0 / 6, kMostSize = 3;
-// They count only if at least this part of all entries is wrong.
+// They count only if at least this part of all entries is wrong, of so many:
+// scripts/measure_diagnosis met 13 errors of noise that look like those of sums.
 constexpr double kLeastFailing = 0.25;
+constexpr std::size_t kLeastEntries = 32;
 // Errors of a tap or channel of so many elements must be within these factors of all errors. A
 // rounding is half to all of a step, so half to twice the size may be; scripts/measure_diagnosis
 // names as many with 2 and with 6.
@@ -195,6 +197,7 @@ std::vector<DType> narrow_types(const WgradProblem& pb) {
 std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample) {
   const WgradProblem& pb = evidence.problem();
   std::optional<Finding> result;
+  if (evidence.size() < kLeastEntries) return result;
   double best = std::numeric_limits<double>::infinity();
   const double got =
       error_size(evidence, sample, [&](std::size_t i) { return evidence.got(sample.at[i]); });

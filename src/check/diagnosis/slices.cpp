@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 
 #include "base/integers.hpp"
 #include "check/diagnosis/search.hpp"
@@ -13,6 +14,7 @@ namespace {
 constexpr std::int64_t kMostSlices = 1 << 16, kTile = 16;
 constexpr std::size_t kMostComparisons = std::size_t{1} << 24;
 constexpr std::size_t kMostNamed = 16, kMostCopies = 3;
+constexpr const char* kTapOrder = "tap_order";
 
 // A slicing cuts the gradient into equal parts: all entries of a tap, a channel, a group, a tile.
 struct Slicing {
@@ -41,7 +43,7 @@ std::vector<Slicing> slicings(const WgradProblem& pb) {
     result.push_back({"group_order", "group", "groups", 'g', pb.groups,
                       [=](std::int64_t i) { return i % K / Kg; }, number("")});
   }
-  result.push_back({"tap_order", "tap", "taps", 't', pb.taps(),
+  result.push_back({kTapOrder, "tap", "taps", 't', pb.taps(),
                     [=](std::int64_t i) { return i / (Cg * K); }, tap_label});
   result.push_back({"channel_order", "output channel", "output channels", 'k', K,
                     [=](std::int64_t i) { return i % K; }, number("k ")});
@@ -135,40 +137,84 @@ std::string copies_text(const Slicing& s, const std::vector<std::size_t>& from) 
                               : text;
 }
 
+// A scope is the entries among which slices may stand in others' places: all, or those of the
+// channels that are wrong.
+struct Scope {
+  std::string text;
+  std::vector<bool> has;  // each entry
+  double bits = 0;
+};
+
+std::vector<Scope> scopes(const Evidence& evidence) {
+  std::vector<Scope> result = {{"", std::vector<bool>(evidence.size(), true)}};
+  const std::vector<EntryAxis> axes = entry_axes(evidence.problem());
+  const auto place = [&](std::size_t at, std::size_t a) {
+    return entry_place(axes, static_cast<std::int64_t>(at))[a];
+  };
+  for (std::size_t a = axes.size(); a-- > axes.size() - 2;) {
+    std::set<std::int64_t> channels;
+    for (const std::size_t at : evidence.wrong()) channels.insert(place(at, a));
+    if (channels.empty() || std::ssize(channels) == axes[a].extent) continue;
+    Scope& scope = result.emplace_back();
+    scope.text = cat(
+        ", in ", axes[a].name, channels.size() > 1 ? "s " : " ",
+        values_text(axes[a].letter, axes[a].extent, {channels.begin(), channels.end()}), " alone");
+    for (const std::size_t at : evidence.all()) {
+      scope.has.push_back(channels.count(place(at, a)) > 0);
+    }
+    scope.bits =
+        static_cast<double>(channels.size()) * std::log2(static_cast<double>(axes[a].extent));
+  }
+  return result;
+}
+
+// Returns the fault if each slice of the scope holds its own entries or those of another.
+std::optional<Fault> moved_slices(const Evidence& evidence, const Slicing& s, const Scope& scope) {
+  Slices slices(static_cast<std::size_t>(s.count));
+  Positions offset(evidence.size());  // of each entry in its slice
+  for (const std::size_t at : evidence.all()) {
+    if (!scope.has[at]) continue;
+    Positions& slice = slices[static_cast<std::size_t>(s.slice(static_cast<std::int64_t>(at)))];
+    offset[at] = slice.size();
+    slice.push_back(at);
+  }
+  const std::vector<std::size_t> from = contents(evidence, slices);
+  if (from.empty()) return std::nullopt;
+  std::vector<std::size_t> sorted = from;
+  std::sort(sorted.begin(), sorted.end());
+  const bool permuted = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  const auto sources = std::make_shared<std::vector<std::int64_t>>();
+  std::size_t moved = 0;
+  for (std::size_t i = 0; i < from.size(); ++i) moved += from[i] != i ? 1 : 0;
+  for (const std::size_t at : evidence.all()) {
+    const auto own = static_cast<std::size_t>(s.slice(static_cast<std::int64_t>(at)));
+    const std::size_t source = scope.has[at] ? slices[from[own]][offset[at]] : at;
+    sources->push_back(static_cast<std::int64_t>(source));
+  }
+  Fault fault = {permuted ? s.order : "copied",
+                 (permuted ? order_text(s, from) : copies_text(s, from)) + scope.text,
+                 permuted ? "an index that is computed in another order"
+                          : "a wrong offset, or a stale tile of shared memory: a missing "
+                            "__syncthreads",
+                 plain_reading(evidence.problem()), [sources](std::int64_t index) {
+                   return (*sources)[static_cast<std::size_t>(index)];
+                 }};
+  fault.bits = static_cast<double>(moved) * std::log2(static_cast<double>(s.count)) + scope.bits;
+  return fault;
+}
+
 }  // namespace
 
 std::vector<Fault> find_slices(const Evidence& evidence) {
-  const WgradProblem& pb = evidence.problem();
   // A sample lacks most entries of a slice.
   if (!evidence.whole()) return {};
-  for (const Slicing& s : slicings(pb)) {
-    if (s.count < 2 || s.count > kMostSlices) continue;
-    const auto kept = std::make_shared<Slices>(static_cast<std::size_t>(s.count));
-    Slices& slices = *kept;
-    const auto offset = std::make_shared<Positions>();  // of each entry in its slice
-    for (const std::size_t at : evidence.all()) {
-      Positions& slice = slices[static_cast<std::size_t>(s.slice(static_cast<std::int64_t>(at)))];
-      offset->push_back(slice.size());
-      slice.push_back(at);
+  for (const Scope& scope : scopes(evidence)) {
+    for (const Slicing& slicing : slicings(evidence.problem())) {
+      if (slicing.count < 2 || slicing.count > kMostSlices) continue;
+      // Within some channels the taps alone have a place of their own.
+      if (!scope.text.empty() && slicing.order != kTapOrder) continue;
+      if (auto fault = moved_slices(evidence, slicing, scope)) return {*std::move(fault)};
     }
-    const std::vector<std::size_t> from = contents(evidence, slices);
-    if (from.empty()) continue;
-    std::vector<std::size_t> sorted = from;
-    std::sort(sorted.begin(), sorted.end());
-    const bool permuted = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
-    std::size_t moved = 0;
-    for (std::size_t i = 0; i < from.size(); ++i) moved += from[i] != i ? 1 : 0;
-    Fault fault = {
-        permuted ? s.order : "copied", permuted ? order_text(s, from) : copies_text(s, from),
-        permuted ? "an index that is computed in another order"
-                 : "a wrong offset, or a stale tile of shared memory: a missing "
-                   "__syncthreads",
-        plain_reading(pb), [kept, offset, from, slice = s.slice](std::int64_t index) {
-          const std::size_t of = from[static_cast<std::size_t>(slice(index))];
-          return static_cast<std::int64_t>((*kept)[of][(*offset)[static_cast<std::size_t>(index)]]);
-        }};
-    fault.bits = static_cast<double>(moved) * std::log2(static_cast<double>(s.count));
-    return {fault};
   }
   return {};
 }

@@ -133,12 +133,6 @@ double treated(Treatment treatment, DType dtype, double value, double parameter)
       return std::fabs(value) < smallest_normal(dtype) ? 0 : value;
     case Treatment::relu:
       return value < 0 ? 0 : value;
-    case Treatment::clamped:
-      return std::fabs(value) > parameter ? std::copysign(parameter, value) : value;
-    case Treatment::clamped_above:
-      return value > parameter ? parameter : value;
-    case Treatment::small_dropped:
-      return std::fabs(value) < parameter ? 0 : value;
     default:
       return rounded_by_kind(treatment, value, parameter);
   }

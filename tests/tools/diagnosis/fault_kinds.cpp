@@ -131,6 +131,11 @@ std::vector<Kind> all_kinds() {
   add_images(kinds);
   add_axes(kinds);
   add_totals(kinds);
+  add_splits(kinds);
+  add_kernels(kinds);
+  add_scales(kinds);
+  add_blocks(kinds);
+  add_single(kinds);
   add_unknown(kinds);
   add_fillings(kinds);
   return kinds.list;

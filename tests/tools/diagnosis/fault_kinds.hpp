@@ -53,6 +53,11 @@ void add_images(Kinds& kinds);    // images, lines and pixels that are others'
 void add_axes(Kinds& kinds);      // attributes of one axis
 void add_totals(Kinds& kinds);    // sums of parts
 void add_fillings(Kinds& kinds);  // what stands in the place of right sums
+void add_splits(Kinds& kinds);    // how sums and tensors are dealt out
+void add_kernels(Kinds& kinds);   // what tiles, lanes and stages of a kernel bring about
+void add_scales(Kinds& kinds);    // numbers of 8 bits with scales of their own
+void add_blocks(Kinds& kinds);    // blocked layouts
+void add_single(Kinds& kinds);    // a rounding or an order of one channel or tap
 void add_unknown(Kinds& kinds);   // none of the faults: nothing must be named
 
 // The elements as `move` says: each has the value of the place that its own is changed to.

@@ -66,7 +66,7 @@ Values gradient(const Case& c, const Wrong& wrong) {
           const std::int64_t in = pb.axis[a].in;
           std::int64_t i = o[a] * axis.stride - axis.pad_before + at[a] * axis.dilation;
           if (i < 0 || i >= in) i = wrong.outside ? wrong.outside(i, in) : -1;
-          there = there && i != -1;
+          there = there && i != -1 && (!wrong.sees || wrong.sees(a, o[a], i));
           zero = zero || i == -2;
           place = place * in + std::max<std::int64_t>(i, 0);
         }

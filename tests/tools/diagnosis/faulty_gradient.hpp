@@ -32,6 +32,8 @@ struct Wrong {
   std::array<SpatialAxis, 3> axis;
   std::function<double(double)> x, dy, product;
   std::function<double(std::int64_t)> weight;  // of a pixel
+  // Whether position o of an axis of dy sees position i of x.
+  std::function<bool(std::size_t axis, std::int64_t o, std::int64_t i)> sees;
   // The place in x along an axis of what lies outside it: -1 for none, -2 for a 0.
   std::function<std::int64_t(std::int64_t, std::int64_t)> outside;
   std::function<double(double, double)> add;  // to the sum

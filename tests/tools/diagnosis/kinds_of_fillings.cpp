@@ -23,50 +23,37 @@ double largest(const Values& values) {
                          [](double most, double v) { return std::max(most, std::fabs(v)); });
 }
 
-// value between the two numbers of so many bits, by name.
-double to_grid(double value, int bits, const std::string& how, Random& random) {
+// The number of so many bits next to value, towards 0.
+double cut_off(double value, int bits) {
   if (value == 0) return value;
   int exponent = 0;
   const double scaled = std::ldexp(std::frexp(value, &exponent), bits);
-  const double down = std::floor(scaled), up = std::ceil(scaled);
-  const double u = static_cast<double>(draw(random, std::int64_t{1} << 40)) * 0x1p-40;
-  const double chosen = how == "cut off"               ? std::trunc(scaled)
-                        : how == "rounded away from 0" ? (scaled > 0 ? up : down)
-                        : how == "rounded down"        ? down
-                        : how == "rounded up"          ? up
-                                                       : (u < scaled - down ? up : down);
-  return std::ldexp(chosen, exponent - bits);
+  return std::ldexp(std::trunc(scaled), exponent - bits);
 }
 
 void add_roundings(Kinds& kinds) {
-  for (const char* how :
-       {"cut off", "rounded away from 0", "rounded down", "rounded up", "rounded stochastically"}) {
-    for (const DType type : {DType::bf16, DType::f16}) {
-      for (const bool own : {true, false}) {
-        kinds.add(cat("result ", how, ", ", dtype_name(type), own ? " file" : " in another"),
-                  {"result_precision"}, [=](Case& c, Random& random, std::string& words) {
-                    const bool is_own = c.pb.out_dtype == type;
-                    const bool wider = unit_roundoff(c.pb.out_dtype) < unit_roundoff(type);
-                    if (own ? !is_own : !wider) return Values();
-                    words = how;
-                    Values dw = exact(c);
-                    const bool positive =
-                        std::all_of(dw.begin(), dw.end(), [](double v) { return v >= 0; });
-                    if (positive) words = "";  // towards 0 and down are one
-                    for (double& v : dw) v = to_grid(v, type == DType::bf16 ? 8 : 11, how, random);
-                    return dw;
-                  });
-      }
+  for (const DType type : {DType::bf16, DType::f16}) {
+    for (const bool own : {true, false}) {
+      kinds.add(cat("result cut off, ", dtype_name(type), own ? " file" : " in another"),
+                {"result_precision"}, [=](Case& c, Random&, std::string& words) {
+                  const bool is_own = c.pb.out_dtype == type;
+                  const bool wider = unit_roundoff(c.pb.out_dtype) < unit_roundoff(type);
+                  if (own ? !is_own : !wider) return Values();
+                  words = "cut off";
+                  Values dw = exact(c);
+                  for (double& v : dw) v = cut_off(v, type == DType::bf16 ? 8 : 11);
+                  return dw;
+                });
     }
   }
   for (const int lost : {3, 8, 10}) {
     kinds.add(cat("low ", lost, " bits cut off"), {"result_precision"},
-              [=](Case& c, Random& random, std::string& words) {
+              [=](Case& c, Random&, std::string& words) {
                 const int all = static_cast<int>(-std::log2(unit_roundoff(c.pb.out_dtype)));
                 if (all - lost < 4 || (all == 24 && lost < 8) || all == 53) return Values();
                 words = "cut off";
                 Values dw = gradient(c, right(c));
-                for (double& v : dw) v = to_grid(v, all - lost, "cut off", random);
+                for (double& v : dw) v = cut_off(v, all - lost);
                 return dw;
               });
   }

@@ -67,13 +67,6 @@ void add_images(Kinds& kinds, const std::string& name, const Names& faults, bool
   });
 }
 
-// The difference that a change of the tensors makes in some images alone.
-Values changed_tensor(const Case& c, bool of_x, const std::function<void(Values&)>& change) {
-  Case other = c;
-  change(of_x ? other.x : other.dy);
-  return gradient(other, right(c));
-}
-
 std::size_t drawn_axis(const WgradProblem& pb, Random& random) {
   return pb.op == Op::conv3d ? static_cast<std::size_t>(draw(random, 3))
                              : static_cast<std::size_t>(1 + draw(random, 2));
@@ -153,28 +146,6 @@ void add_inputs(Kinds& kinds) {
   }
   for (const bool of_x : {true, false}) {
     const std::string name = of_x ? "x" : "dy";
-    for (const bool above : {false, true}) {
-      kinds.add(cat(name, " clipped", above ? " above" : ""), {"clipped", "activation"},
-                [=](Case& c, Random& random, std::string&) {
-                  const double most = most_of(of_x ? c.x : c.dy);
-                  const double limit = rounded(
-                      c.pb.dtype, most * (0.3 + 0.05 * static_cast<double>(draw(random, 10))));
-                  Wrong wrong = right(c);
-                  (of_x ? wrong.x : wrong.dy) = [=](double v) {
-                    return above ? std::min(v, limit) : std::clamp(v, -limit, limit);
-                  };
-                  return gradient(c, wrong);
-                });
-    }
-    kinds.add(
-        cat("small ", name, " dropped"), {"small_dropped", "subnormals_flushed"},
-        [=](Case& c, Random& random, std::string&) {
-          const double limit =
-              most_of(of_x ? c.x : c.dy) * (0.02 + 0.03 * static_cast<double>(draw(random, 5)));
-          Wrong wrong = right(c);
-          (of_x ? wrong.x : wrong.dy) = [=](double v) { return std::fabs(v) < limit ? 0.0 : v; };
-          return gradient(c, wrong);
-        });
     for (const int how : {0, 1, 2}) {
       kinds.add(cat(how == 0   ? "NaN zeroed in "
                     : how == 1 ? "Inf and NaN zeroed in "
@@ -235,52 +206,6 @@ void add_images(Kinds& kinds) {
         }
       }
       return gradient(other, right(c));
-    });
-    const auto pixels_of = [](const Case& c, bool of_x) {
-      return of_x ? c.pb.x_count() / c.pb.C / c.pb.N : c.pb.out_pixels();
-    };
-    // A line, of all images or one, or one pixel, from its neighbour.
-    for (const int how : {0, 1, 2}) {
-      kinds.add(cat(how == 0   ? "a border line one off"
-                    : how == 1 ? "a border line of an image one off"
-                               : "a pixel from its neighbour",
-                    of),
-                {"line_repeated", "pixel_repeated", "line_left_out", "padding_values"},
-                [=](Case& c, Random& random, std::string&) {
-                  const std::size_t a = drawn_axis(c.pb, random);
-                  I extent[3], step = 1;
-                  for (std::size_t i = 0; i < 3; ++i)
-                    extent[i] = x ? c.pb.axis[i].in : c.pb.axis[i].out;
-                  for (std::size_t i = a + 1; i < 3; ++i) step *= extent[i];
-                  if (extent[a] < 2 || (how == 1 && c.pb.N < 2)) return Values();
-                  const I size = pixels_of(c, x), channels = x ? c.pb.C : c.pb.K;
-                  const I image = draw(random, c.pb.N), pixel = image * size + draw(random, size);
-                  const bool last = draw(random, 2) == 1;
-                  return changed_tensor(c, x, [&](Values& values) {
-                    const Values before = values;
-                    for (I at = 0; at < c.pb.N * size; ++at) {
-                      const I line = at % size / step % extent[a];
-                      const bool there = how == 2 ? at == pixel
-                                                  : (how == 0 || at / size == image) &&
-                                                        line == (last ? extent[a] - 1 : 0);
-                      if (!there) continue;
-                      const bool back = how == 2 ? line > 0 : last;
-                      for (I ch = 0; ch < channels; ++ch) {
-                        values[static_cast<std::size_t>(at * channels + ch)] =
-                            before[static_cast<std::size_t>(
-                                (back ? at - step : at + step) * channels + ch)];
-                      }
-                    }
-                  });
-                });
-    }
-    kinds.add("one image is the next" + of, names, [=](Case& c, Random& random, std::string&) {
-      if (c.pb.N < 2) return Values();
-      const I n = draw(random, c.pb.N - 1);
-      return changed_tensor(c, x, [&](Values& values) {
-        const auto size = std::ssize(values) / c.pb.N;
-        std::copy_n(values.begin() + (n + 1) * size, size, values.begin() + n * size);
-      });
     });
   }
   for (const bool half : {true, false}) {
@@ -394,26 +319,6 @@ void add_totals(Kinds& kinds) {
                   return gradient(c, wrong);
                 });
     }
-    if (type == DType::f32) continue;
-    kinds.add(cat("remainder in ", dtype_name(type)), {"low_precision_sums"},
-              [=](Case& c, Random& random, std::string&) {
-                const std::int64_t L = term_count(c.pb), left = 10 + draw(random, 60);
-                if (left >= L) return Values();
-                Wrong wrong = right(c);
-                Case first = c, last = c;
-                first.pb.out_dtype = last.pb.out_dtype = DType::f64;
-                wrong.weight = [=](std::int64_t at) { return at < L - left ? 1.0 : 0.0; };
-                Values dw = gradient(first, wrong);
-                wrong.weight = [=](std::int64_t at) { return at < L - left ? 0.0 : 1.0; };
-                wrong.ends = {-1};
-                wrong.product = [=](double v) { return rounded(type, v); };
-                wrong.add = [=](double sum, double product) {
-                  return rounded(type, sum + product);
-                };
-                const Values rest = gradient(last, wrong);
-                for (std::size_t i = 0; i < dw.size(); ++i) dw[i] += rest[i];
-                return rounded_all(c.pb, dw);
-              });
   }
   kinds.add("sums that stop on ones", {"low_precision_sums"},
             [](Case& c, Random& random, std::string&) {
