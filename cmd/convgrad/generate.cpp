@@ -225,10 +225,10 @@ bool are_channels_last(const GenerateOptions& options, const NpyReader& dy) {
               shape_text(dy_shape(problem)), ", as --problem says");
   }
   const std::string& name = options.problem.op;
-  const Op op = !name.empty()        ? parse_op(name)
-                : shape.size() == 5  ? Op::conv3d
-                : shape.size() == 3  ? Op::conv1d
-                                     : Op::conv2d;
+  const Op op = !name.empty()       ? parse_op(name)
+                : shape.size() == 5 ? Op::conv3d
+                : shape.size() == 3 ? Op::conv1d
+                                    : Op::conv2d;
   const auto axes = static_cast<std::size_t>(spatial_rank(op) + 2);
   if (shape.size() != axes) {
     bad_input("--from (", dy.name(), "): ", shape.size(), " axes, expected ",

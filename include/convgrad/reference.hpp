@@ -35,7 +35,7 @@ struct Expected {
   // That error cannot exceed these, which are sharp where there are few terms.
   std::vector<double> limits;
   std::vector<double> added;  // what values have besides the gradient, a buffer's; or empty
-  double squares = 0;  // sum t^2 over all elements of which it is finite
+  double squares = 0;         // sum t^2 over all elements of which it is finite
   // Errors of right results may all make elements smaller, or may all have any one sign.
   enum class Bias : std::uint8_t { none, smaller, any } bias = Bias::none;
 };

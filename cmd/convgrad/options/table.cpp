@@ -246,9 +246,8 @@ void add_verify(Rows& rows, VerifyCommand& o) {
   rows.add("--update-golden", "", kComparison,
            "compare with the reference, and on a match write the gradient to --golden",
            &v.update_golden, {.field = nobody});
-  rows.add("--signs", "SEED", kComparison,
-           "the kernel ran on the dy of generate --signs SEED: any order sums alike, and the slack "
-           "is 1",
+  rows.add("--signs", "S", kComparison,
+           "the kernel ran on the dy of generate --signs S: no order but n, p, q, and --slack 1",
            Whole{&v.signs}, {.usual = true});
   rows.add("--accumulated-on", "FILE", kComparison,
            "what the result's memory held: beta*FILE + alpha*gradient is expected",
@@ -366,7 +365,7 @@ void add_generate(Rows& rows, GenerateOptions& o) {
   rows.add("--from", "FILE", kProblem,
            "a dy, for --signs alone: --output gets it with other signs; - is stdin", &o.from,
            {.variable = false, .file = read});
-  rows.add("--signs", "SEED", kProblem,
+  rows.add("--signs", "S", kProblem,
            "each pixel of --from times a random +1 or -1, for verify --signs", Whole{&o.signs},
            {.usual = true, .variable = false});
   rows.add("--dtype", "DTYPE", kProblem,
@@ -380,8 +379,7 @@ void add_generate(Rows& rows, GenerateOptions& o) {
   rows.add("--nonfinite", "", kProblem, "a NaN and an infinity in each tensor", &o.nonfinite);
   add_attributes(rows, o.problem);
   rows.add("-o,--output", "DIR|FILE", kOutput,
-           "folder for input.npy, out_backprop.npy and gradient.npy, made if it is missing; the "
-           "file of --signs",
+           "folder for input.npy, out_backprop.npy and gradient.npy; a file with --signs",
            &o.problem.output, {.variable = false, .file = written});
   rows.add("--clobber,!--no-clobber", "", kOutput, "replace files that are there; off by default",
            &o.clobber);
