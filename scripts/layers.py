@@ -318,23 +318,31 @@ def make_data(kind, layer, rng):
 # ---- Programs ------------------------------------------------------------------------------------
 
 class Judge:
-    """Tensors, results and reports in a folder."""
+    """Tensors, results and reports in a folder. With signs, a seed, what is judged runs on a dy with other signs (verify --signs)."""
 
-    def __init__(self, folder, convgrad, threads=1, flags=()):
+    def __init__(self, folder, convgrad, threads=1, flags=(), signs=None):
         self.folder, self.convgrad, self.flags = pathlib.Path(folder), convgrad, ["-t", str(threads), *flags]
+        self.signs = [] if signs is None else ["--signs", str(signs)]
         self.different = 0  # gradients that were judged; those of the same bits count once
 
     def put(self, layer, x, dy):
+        """Returns the dy that sums are of, dy_s.npy."""
         self.layer = layer
         save(self.folder / "x.npy", x, layer.dtype)
         save(self.folder / "dy.npy", dy, layer.dtype)
+        save(self.folder / "dy_s.npy", dy, layer.dtype)
+        if self.signs:
+            done = self.run(self.convgrad, "generate", "--from", "dy.npy", *self.signs, "-o", "dy_s.npy", "--clobber")
+            if done.returncode:
+                raise RuntimeError(f"{layer}: {done.stderr}")
+        return load(self.folder / "dy_s.npy")
 
     def run(self, *words):
         return subprocess.run(list(map(str, words)), cwd=self.folder, capture_output=True, text=True, env=peers.environment())
 
     def sums(self, ways):
         """{way: gradient, not yet rounded to the output's dtype}"""
-        done = self.run(BUILD / "tests" / "simulated_sums", "x.npy", "dy.npy", "sums.npy", ways, self.layer.op,
+        done = self.run(BUILD / "tests" / "simulated_sums", "x.npy", "dy_s.npy", "sums.npy", ways, self.layer.op,
                         *self.layer.attributes(), self.layer.groups)
         if done.returncode:
             raise RuntimeError(f"{self.layer}: {done.stderr}")
@@ -342,7 +350,7 @@ class Judge:
 
     def computed(self, *flags, name="own.npy"):
         """The gradient that convgrad computes, or None where the algorithm does not compute it."""
-        done = self.run(self.convgrad, "-i", "x.npy", "-g", "dy.npy", "-o", name, *self.layer.flags(), *self.flags, *flags)
+        done = self.run(self.convgrad, "-i", "x.npy", "-g", "dy_s.npy", "-o", name, *self.layer.flags(), *self.flags, *flags)
         if done.returncode not in (0, 4):
             raise RuntimeError(f"{self.layer} {' '.join(flags)}: {done.stderr}")
         return load(self.folder / name) if done.returncode == 0 else None
@@ -355,7 +363,7 @@ class Judge:
             file_of[name] = files.setdefault(values.tobytes(), f"result{len(files)}.npy")
             save(self.folder / file_of[name], values, self.layer.out)
         self.different += len(files)
-        done = self.run(self.convgrad, "verify", "-i", "x.npy", "-g", "dy.npy", *self.layer.flags(), *self.flags, "--no-diagnosis",
+        done = self.run(self.convgrad, "verify", "-i", "x.npy", "-g", "dy.npy", *self.layer.flags(), *self.flags, *self.signs, "--no-diagnosis",
                         "--json=report.json", *flags, *(word for file in files.values() for word in ("--result", file)))
         if done.returncode > 1:
             raise RuntimeError(f"{self.layer}: status {done.returncode}: {done.stderr}")

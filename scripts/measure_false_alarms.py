@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Judges right gradients of random problems by `convgrad verify`: none may fail.
 
-    python3 scripts/measure_false_alarms.py [--problems 5000] [--peers] [--captured FOLDER]
+    python3 scripts/measure_false_alarms.py [--problems 5000] [--probe] [--peers] [--captured FOLDER]
 
 Each problem has random attributes and data of one kind (scripts/layers.py) and is judged as summed in each of the right ways
 of tests/tools/simulated_sums, by some of convgrad's algorithms, and with --peers by each library of peer_gradients.py that can be
 imported (TORCH_PYTHON, TENSORFLOW_PYTHON, JAX_PYTHON, ONNXRUNTIME_PYTHON, TINYGRAD_PYTHON, NUMPY_PYTHON name their Pythons).
 Problem i of a seed is always the same: --first i --problems 1 repeats it. Captured problems are judged too: a folder that
-capture_layers.py made, or testdata/captured.
+capture_layers.py made, or testdata/captured. With --probe all are of a dy with random signs, and judged as `verify --signs` does;
+--probe --problems 40 takes less than a minute.
 """
 import argparse
 import collections
@@ -120,7 +121,7 @@ class Counts:
 
 def judge_problem(judge, counts, problem, workers, algorithms, refused, what):
     _, kind, layer, x, dy, rng = problem
-    judge.put(layer, x, dy)
+    dy = judge.put(layer, x, dy)
     results, own = judge.sums("right"), {}
     for name in rng.choice(algorithms, 2, replace=False):
         computed = judge.computed("-a", name)
@@ -147,6 +148,7 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="of data, with commas between them")
+    parser.add_argument("--probe", action="store_true", help="random signs on dy, judged by --signs")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--captured", metavar="FOLDER", default=str(layers.ROOT / "testdata" / "captured"), help="of capture_layers.py")
     parser.add_argument("--convgrad", default=str(layers.BUILD / "convgrad"))
@@ -155,7 +157,7 @@ def main():
     algorithms = algorithm_names(args.convgrad)
     counts, refused, problems = Counts(), collections.Counter(), 0
     with tempfile.TemporaryDirectory() as folder:
-        judge = layers.Judge(folder, args.convgrad)
+        judge = layers.Judge(folder, args.convgrad, signs=1 if args.probe else None)
         for problem in itertools.chain(made_problems(args), captured_problems(args)):
             what = f"{problem[0]}: {problem[1]}, {problem[2]}"
             problems += 1

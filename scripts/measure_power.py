@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts faults into right gradients, and prints which of them `convgrad verify` sees.
 
-    python3 scripts/measure_power.py [--short] [--captured FOLDER]
+    python3 scripts/measure_power.py [--short] [--probe] [--captured FOLDER]
 
 A fault is set against the error of right sums of the same data, rounded to the output's dtype: one term after the other in the
 accumulator's type, and for 16-bit data as tensor cores do. Its size is the ratio of the root mean squares over the elements that
@@ -9,7 +9,8 @@ it touches. The tables have verify's score, which is above 1 for what is caught.
 of right sums, "?" larger, "!" so large that it ought to be seen: ten times, or what the criterion grants so few elements. The last
 are failures of this measurement. Where another right order has more than WIDE times that error, faults are put into its sum too
 ("kind *"), against its error, and faults of the first sum have to be so much larger, but those of ANYWHERE. --captured takes the
-problems of a folder that capture_layers.py made instead.
+problems of a folder that capture_layers.py made instead. With --probe all are of a dy with random signs, and judged as
+`verify --signs` does, which ought to see three times the error of right sums.
 """
 import argparse
 import collections
@@ -132,7 +133,7 @@ def bases_of(sums, layer, want, terms):
     return {"plain": (usual, max(1, wider))} | ({way: (widest, 1)} if wider > WIDE else {})
 
 
-def sizes_of(faults, base, relative, layer, terms):
+def sizes_of(faults, base, relative, layer, terms, slack):
     """(How many times larger than the error of right sums each fault is, how many times it may be)."""
     # An element's error is taken from all elements', as large relative to its terms as theirs: a few may be right by chance.
     error = terms * relative
@@ -143,8 +144,8 @@ def sizes_of(faults, base, relative, layer, terms):
         n = max(1, np.count_nonzero(touched))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             size = np.sqrt(np.sum(difference[touched] ** 2) / np.sum(error[touched] ** 2))
-        # verify lets 3*g(n) scales pass, and right sums have an error of about 0.6 of them.
-        sizes[name] = float(size), max(10, 5 * np.sqrt(1 + 2 * np.sqrt(30 / n) + 60 / n))
+        # verify lets slack*g(n) scales pass, and right sums have an error of about 0.6 of them.
+        sizes[name] = float(size), max(10 if slack == 3 else 3, 5 / 3 * slack * np.sqrt(1 + 2 * np.sqrt(30 / n) + 60 / n))
     return sizes
 
 
@@ -186,7 +187,7 @@ class Table:
 def judge_problem(judge, table, layer, kind, x, dy):
     """{kind, or kind *: {fault: cell}}"""
     rng, columns = np.random.default_rng(1), {}
-    judge.put(layer, x, dy)
+    dy = judge.put(layer, x, dy)
     sums = judge.sums(",".join((*RIGHT, *WIDER, "faulty")))
     want = judge.computed("-b", "reference", "--out-dtype", "float64")
     terms = layer.gradient(abs(x), abs(dy))
@@ -196,7 +197,7 @@ def judge_problem(judge, table, layer, kind, x, dy):
         right = rounded(sums[way], layer.out)
         faults = {fault: values for fault, values in faulty_gradients(layer, x, dy, sums, way, rng).items()
                   if not np.array_equal(rounded(values, layer.out), right)}
-        sizes = sizes_of(faults, sums[way], relative, layer, terms)
+        sizes = sizes_of(faults, sums[way], relative, layer, terms, 1 if judge.signs else 3)
         scores = judge.scores({"right": sums[way], **faults})
         columns[name] = {"right": f"{scores['right'][0]:.2g}"}
         what = f"{kind}, {layer}" + ("" if way == "plain" else f", in the order {way}")
@@ -220,13 +221,16 @@ def print_columns(layer, columns):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--short", action="store_true", help="about a minute: fewer layers, dtypes and kinds of data")
+    parser.add_argument("--probe", action="store_true", help="random signs on dy, judged by --signs")
     parser.add_argument("--captured", metavar="FOLDER", help="of capture_layers.py")
     parser.add_argument("--convgrad", default=str(layers.BUILD / "convgrad"))
     args = parser.parse_args()
     kinds, dtypes, suite = (KINDS[:4], DTYPES[0:4:2], LAYERS[::2]) if args.short else (KINDS, DTYPES, LAYERS)
+    if args.short and args.probe:  # signs make what is left out alike
+        kinds = KINDS[:3:2]
     table, began = Table(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        judge = layers.Judge(folder, args.convgrad)
+        judge = layers.Judge(folder, args.convgrad, signs=1 if args.probe else None)
         if args.captured:
             for name, layer, x, dy in layers.captured(args.captured):
                 print_columns(layer, judge_problem(judge, table, layer, name, x, dy))
@@ -238,10 +242,11 @@ def main():
                 print_columns(layer, columns)
     table.print()
     counts = sum(table.judged.values(), collections.Counter())
-    large = sum(size >= 10 for size, _, _ in table.unseen)
+    least = 3 if args.probe else 10
+    large = sum(size >= least for size, _, _ in table.unseen)
     print(f"{counts.total()} faults in {time.monotonic() - began:.0f} s: {counts['caught']} caught, "
           f"{counts['below']} below the noise of right sums, {counts['missed']} missed above it, "
-          f"of these {large} ten times or more")
+          f"of these {large} {least} times or more, {len(table.wrong)} of which ought to be seen")
     return 1 if table.wrong else 0
 
 

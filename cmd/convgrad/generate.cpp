@@ -1,4 +1,4 @@
-// generate.cpp - x, dy and their golden gradient, from a seed.
+// generate.cpp - x, dy and their golden gradient, from a seed; or a dy with other signs.
 #include "generate/generate.hpp"
 
 #include <unistd.h>
@@ -11,6 +11,7 @@
 #include "commands.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "files/array.hpp"
+#include "generate/signs.hpp"
 #include "job/job.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
@@ -67,19 +68,23 @@ WgradProblem problem_of(const GenerateOptions& options) {
   return made_problem("--shape", options, options, dtype_or(DType::f32));
 }
 
+void check_is_free(const std::string& path, const char* what, const GenerateOptions& options) {
+  try {
+    check_array_output(path, {!options.clobber});
+  } catch (const Error& error) {
+    if (options.clobber || !fs::is_regular_file(array_target(path).file)) throw;
+    throw Error(error.kind(), path, ": exists already",
+                Hint("name another ", what, ", or replace it with --clobber"));
+  }
+}
+
 void check_paths(const GenerateOptions& options, const Paths& paths) {
   for (const std::string* path : {&paths.x, &paths.dy, &paths.dw}) {
     check_is_not_read("--output", *path, options);
     if (same_file(options.json, *path, STDOUT_FILENO)) {
       misuse("--json=", options.json, " is a file that generate writes", Hint("name another file"));
     }
-    try {
-      check_output(*path, {!options.clobber});
-    } catch (const Error& error) {
-      if (options.clobber || !fs::is_regular_file(*path)) throw;
-      throw Error(error.kind(), *path, ": exists already",
-                  Hint("name another folder, or replace it with --clobber"));
-    }
+    check_is_free(*path, "folder", options);
   }
 }
 
@@ -178,9 +183,92 @@ TensorReport made_tensor(const std::string& path, const std::string& hash) {
   return {path, NpyReader(path).header(), hash};
 }
 
+class SignsReport final : public Report {
+ public:
+  std::string text() const override {
+    if (tensor.file == "-") return "";
+    return cat(tensor.file, ": ", tensor.json()["dtype"].get<std::string>(), " ",
+               shape_text(tensor.header.shape), ", ", *tensor.hash, "\n");
+  }
+  Json json() const override {
+    return {{"tensors", tensors_json({{"out_backprop", tensor}})}, {"generate", {{"signs", seed}}}};
+  }
+
+  TensorReport tensor;
+  std::int64_t seed = 0;
+};
+
+// Throws Error(usage) unless --from and --signs are both there, and nothing that makes tensors is.
+void check_signs(const GenerateOptions& options) {
+  if (options.from.empty()) misuse("--from is missing, expected the file of dy with --signs");
+  if (!options.signs) misuse("--signs is missing, expected a seed with --from");
+  for (const GivenFlag& flag : options.given) {
+    if (flag.about == About::operation && flag.name != "--op") {
+      refuse_flag(options, flag.name, "--from, which makes no tensors");
+    }
+  }
+  for (const char* flag : {"--shape", "--dist", "--seed", "--nonfinite"}) {
+    refuse_flag(options, flag, "--from, which makes no tensors");
+  }
+  if (options.problem.output.empty()) misuse("--output is missing, expected a file for dy");
+  check_outputs(options);
+  if (options.problem.output != "-") check_is_free(options.problem.output, "file", options);
+}
+
+// Tells whether dy's channels are last: by its problem, or by the data format of as many axes.
+bool are_channels_last(const GenerateOptions& options, const NpyReader& dy) {
+  const std::vector<std::int64_t>& shape = dy.header().shape;
+  if (!options.problem.line.empty()) {
+    const WgradProblem problem = problem_of_line(options);
+    if (shape == dy_shape(problem)) return problem.channels_last;
+    bad_input("--from (", dy.name(), "): shape ", shape_text(shape), ", expected ",
+              shape_text(dy_shape(problem)), ", as --problem says");
+  }
+  const std::string& name = options.problem.op;
+  const Op op = !name.empty()       ? parse_op(name)
+                : shape.size() == 5 ? Op::conv3d
+                : shape.size() == 3 ? Op::conv1d
+                                    : Op::conv2d;
+  const auto axes = static_cast<std::size_t>(spatial_rank(op) + 2);
+  if (shape.size() != axes) {
+    bad_input("--from (", dy.name(), "): ", shape.size(), " axes, expected ",
+              name.empty() ? "3 to 5" : cat(axes));
+  }
+  const std::string& format = options.problem.data_format;
+  return format.empty() || parse_data_format(op, format);
+}
+
+ReportPointer put_signs(const GenerateOptions& options) {
+  check_signs(options);
+  NpyReader dy(options.from);
+  if (!options.dtype.empty()) dy.take_for(parse_stored_dtype("--dtype", options.dtype), "--dtype");
+  const DType dtype = float_dtype(dy.header(), dy.name(), "--dtype");
+  const std::vector<std::int64_t>& shape = dy.header().shape;
+  const PixelSigns signs(shape, are_channels_last(options, dy),
+                         static_cast<std::uint64_t>(*options.signs));
+  ArrayFile file(options.problem.output, dtype, shape, {!options.clobber});
+  const std::int64_t item = dtype_bytes(dtype);
+  const Buffer buffer(kPartElements * item, "a part of dy");
+  TensorHash hash;
+  for_each_part(shape, kPartElements, [&](const ArrayPart& part) {
+    const auto bytes = static_cast<std::size_t>(part.count * item);
+    dy.read_box(part.begin, part.end, buffer.data());
+    signs.apply(dtype, part.begin, part.end, buffer.data());
+    hash.add(buffer.data(), bytes);
+    file.write(buffer.data(), bytes);
+  });
+  dy.finish();
+  file.commit();
+  auto report = std::make_unique<SignsReport>();
+  report->tensor = {options.problem.output, dy.header(), hash.text()};
+  report->seed = *options.signs;
+  return report;
+}
+
 }  // namespace
 
 ReportPointer generate(const GenerateOptions& options) {
+  if (options.signs || !options.from.empty()) return put_signs(options);
   const MadeData data = {parse_distribution(options.dist), static_cast<std::uint64_t>(options.seed),
                          options.nonfinite};
   const WgradProblem problem = problem_of(options);

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -72,6 +73,11 @@ class NpyReader {
   // Boxes are given in this dtype from now on, one of the four, which must have every number of the
   // file's.
   void widen_to(DType dtype);
+  // Has boxes changed as they are read, from now on: change(begin, end, out) gets what read_box()
+  // is about to return.
+  using Change = std::function<void(std::span<const std::int64_t> begin,
+                                    std::span<const std::int64_t> end, void* out)>;
+  void change_boxes(Change change);
 
   // Is false for pipes and the like, and for deflated members: "a stream" below. Boxes [n0,n1) x
   // full that follow each other are then read straight from the stream; the first other box brings
@@ -112,7 +118,7 @@ std::vector<std::int64_t> read_npy_integers(const std::string& path);
 
 // Returns the format 1.0 header of a C-order little-endian array, padded so that the payload starts
 // at a multiple of 64: byte for byte what numpy >= 1.23 writes (bfloat16 as '<V2', as ml_dtypes
-// does).
+// does; 8-bit floats as '|V1').
 std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape);
 // Takes any dtype, by its descr: "<i8".
 std::string npy_header_text(std::string_view descr, std::span<const std::int64_t> shape);

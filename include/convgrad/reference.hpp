@@ -19,6 +19,7 @@ struct Summation {
   // bfloat16 data, by `tensor_core` also for float32 data, as three products of TF32 (3xTF32).
   enum class Adders : std::uint8_t { usual, ieee, tensor_core } adders = Adders::usual;
   bool cuts(DType data) const;
+  double factor = 1;  // the sum is multiplied by it: alpha, as matrix products have it
 };
 
 // Says what elements should be, and what their own terms t = x*dy say of the error of a right
@@ -33,7 +34,8 @@ struct Expected {
   std::vector<double> scales;
   // That error cannot exceed these, which are sharp where there are few terms.
   std::vector<double> limits;
-  double squares = 0;  // sum t^2 over all elements of which it is finite
+  std::vector<double> added;  // what values have besides the gradient, a buffer's; or empty
+  double squares = 0;         // sum t^2 over all elements of which it is finite
   // Errors of right results may all make elements smaller, or may all have any one sign.
   enum class Bias : std::uint8_t { none, smaller, any } bias = Bias::none;
 };

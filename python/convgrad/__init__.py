@@ -27,7 +27,7 @@ class Verdict:
     match: whether it matches
     bits: how many bits agree with the reference, inf if all do
     score: the errors over those that are allowed, above 1 where they are too large; None with another criterion than rounding
-    reason: of a mismatch, "elements", "accuracy", "structure", "adders" or "vacuous"; else None
+    reason: of a mismatch, "elements", "accuracy", "structure", "adders", "dtype" or "vacuous"; else None
     faults: the names of those that explain a mismatch
     report: everything, as docs/report.md says
     """
@@ -150,7 +150,10 @@ def generate(**flags):
 
 
 def verify_function(function, problem, dtypes=("float32",), data=None, layouts=None, seed=1, **flags):
-    """Asserts that function(x, dy) returns the gradient: see convgrad.testing.assert_filter_gradient.
+    """Asserts that function(x, dy) returns the gradient of each kind of data, and leaves its arguments as they are.
+
+    It gets copies, and a dy with random signs, by which all orders of summation are alike: see `convgrad verify --signs`. The
+    AssertionError has the first verdict, as convgrad.testing.assert_filter_gradient, and a line of each other kind that fails.
 
     problem: a line such as "conv2d n2 h9 w9 c8 k16 r3 s3 pad_same", or several (docs/options.md), without a dtype. dtypes: words of such a line, as
     "bfloat16" or "float16->float32"; those that numpy lacks take ml_dtypes. data: some of the kinds "normal", "relu" (half of it zeros), "wide" (of 12 powers of two), "integers" (sums are exact)
@@ -166,6 +169,7 @@ def verify_function(function, problem, dtypes=("float32",), data=None, layouts=N
         "integers": lambda a, _: np.rint(2 * a),
         "constant": lambda a, _: np.full(a.shape, 1.5),
     }
+    count, failures = 0, []
     for line in [problem] if isinstance(problem, str) else problem:
         for layout in layouts or [None]:
             op, *words = (word for word in line.split() if not layout or set(word) - set("NCDHW"))
@@ -177,8 +181,34 @@ def verify_function(function, problem, dtypes=("float32",), data=None, layouts=N
                 for dtype in dtypes:
                     stored = dtype.partition("->")[0].split("*")
                     x, dy = (tensor.astype(_dtype(name)) for tensor, name in zip(tensors, (stored[0], stored[-1])))
-                    dw = function(x, dy, layout) if layout else function(x, dy)
-                    testing.check(f"{kind} data: ", dw, x, dy, problem=f"{op} {dtype} {words}", **flags)
+                    asked = f"{op} {dtype} {words}"
+                    given = [x.copy(), _with_signs(dy, asked, seed)]
+                    kept = [array.tobytes() for array in given]
+                    dw = function(*given, layout) if layout else function(*given)
+                    changed = [name for name, array, before in zip(("x", "dy"), given, kept) if array.tobytes() != before]
+                    count += 1
+                    try:
+                        if changed:
+                            raise AssertionError(f"{kind} data: the function changed {' and '.join(changed)}, which it may only read")
+                        # One small problem is enough.
+                        repro = {"save_repro": None} if failures else {}
+                        testing.check(f"{kind} data: ", dw, x, dy, problem=asked, signs=seed, fail_vacuous=True, **flags | repro)
+                    except AssertionError as failure:
+                        failures.append((asked, str(failure)))
+    if failures:
+        others = [f"{said.splitlines()[0]} ({asked})" for asked, said in failures[1:]]
+        raise AssertionError("\n".join([failures[0][1], f"{len(failures)} of {count} kinds of data fail", *others]))
+
+
+def _with_signs(dy, problem, seed):
+    """What `convgrad generate --signs` makes of dy."""
+    import io
+    import numpy as np
+    array, dtype = _numpy(dy)
+    words = ["generate", "--signs", seed, "--problem", problem, "--output", "-"]
+    if array.dtype.itemsize == 1:  # the file cannot say which
+        words += ["--dtype", dtype]
+    return np.load(io.BytesIO(_run_on_pipes({"from": array}, words).stdout)).view(array.dtype)
 
 
 def _tensors(caller, x, dy, flags, refused):

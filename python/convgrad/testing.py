@@ -20,11 +20,11 @@ def check(what, dw, x, dy, **flags):
     """The same, for a message that begins with what was tried."""
     __tracebackhide__ = True
     import tempfile
-    flags.setdefault("save_repro", tempfile.mkdtemp(prefix="convgrad-"))
+    made = None if "save_repro" in flags else tempfile.mkdtemp(prefix="convgrad-")
     try:
-        verdict = convgrad.verify(x, dy, dw, **flags)
+        verdict = convgrad.verify(x, dy, dw, **{"save_repro": made} | flags)
     finally:
-        if flags["save_repro"] and not os.listdir(flags["save_repro"]):
-            os.rmdir(flags["save_repro"])
+        if made and not os.listdir(made):
+            os.rmdir(made)
     if not verdict:
         raise AssertionError(f"{what}{verdict}")

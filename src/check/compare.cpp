@@ -263,7 +263,8 @@ void add_power(const WgradProblem& pb, DType out, const Expected& expected, doub
     const double want = expected.values[i];
     if (!std::isfinite(want) || !std::isfinite(expected.scales[i])) continue;
     if (shown_in(out, pb, want, expected.magnitudes[i]) != Shown::yes) continue;
-    squares += static_cast<long double>(want) * want;
+    const double own = want - (expected.added.empty() ? 0 : expected.added[i]);
+    squares += static_cast<long double>(own) * own;
     const double half = half_step(out, rounded(out, want), false);
     ++count;
     scales += expected.scales[i] * expected.scales[i];

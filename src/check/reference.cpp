@@ -181,7 +181,10 @@ double* ReferenceSum::finish(std::size_t) {
   expected_.tails = std::move(compensation_);
   expected_.scales = std::move(walk_);
   expected_.limits = std::move(squares_);
-  if (summation_) widen_scales(problem_, true, *summation_, plain_, terms_, expected_);
+  if (summation_) {
+    widen_scales(problem_, true, *summation_, plain_, terms_, expected_);
+    multiply(problem_.dtype, summation_->factor, expected_);
+  }
   terms_ = plain_ = {};
   return expected_.values.data();
 }

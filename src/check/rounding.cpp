@@ -84,7 +84,62 @@ double walk_scale(double terms, double walk, bool alike, DType data, const Summa
   const double u = unit_roundoff(accumulator_dtype(data)), n = std::max(terms, 1.0);
   const double cut = cut_off(n, data, summation);
   const double drift = alike ? kDriftGranted * u * n : 0;
-  return std::max(std::sqrt(u * u / 3 * n + cut * cut), drift) * std::sqrt(walk);
+  const double size = std::fabs(summation.factor) * std::sqrt(walk);
+  return std::max(std::sqrt(u * u / 3 * n + cut * cut), drift) * size;
+}
+
+namespace {
+
+// Adds b, of which c is what float64 has lost already, to a sum that is value + tail.
+void add_with_rest(double b, double c, double& value, double& tail) {
+  const double sum = value + b, part = sum - value;
+  tail = std::isfinite(sum) ? tail + c + ((value - (sum - part)) + (b - part)) : 0;
+  value = sum;
+}
+
+// Grants the rounding of a number of this size in the accumulator's type.
+void grant_rounding(double unit, double size, double& scale, double& limit) {
+  if (!std::isfinite(size)) return;
+  scale = std::hypot(scale, unit * size / std::sqrt(3));
+  limit += unit * std::fabs(size);
+}
+
+}  // namespace
+
+void multiply(DType data, double factor, Expected& e) {
+  if (factor == 1) return;
+  const double u = unit_roundoff(accumulator_dtype(data)), size = std::fabs(factor);
+  for (std::size_t i = 0; i < e.values.size(); ++i) {
+    const double exact = e.values[i];
+    e.values[i] = factor * exact;
+    if (!e.tails.empty()) {
+      const double rest = std::fma(factor, exact, -e.values[i]) + factor * e.tails[i];
+      e.tails[i] = std::isfinite(e.values[i]) ? rest : 0;
+    }
+    if (e.scales.empty()) continue;
+    e.magnitudes[i] *= size;
+    e.scales[i] *= size;
+    e.limits[i] *= size;
+    grant_rounding(u, e.values[i], e.scales[i], e.limits[i]);
+  }
+  e.squares *= size * size;
+}
+
+void add_to_buffer(DType data, DType out, double beta, std::span<const double> buffer,
+                   Expected& e) {
+  const double u = unit_roundoff(accumulator_dtype(data));
+  const bool is_product_exact = std::fabs(beta) == 1 || beta == 0;
+  e.added.resize(e.values.size());
+  for (std::size_t i = 0; i < e.values.size(); ++i) {
+    const double part = beta * buffer[i];
+    e.added[i] = part;
+    double none = 0;
+    add_with_rest(part, std::fma(beta, buffer[i], -part), e.values[i],
+                  e.tails.empty() ? none : e.tails[i]);
+    if (e.scales.empty()) continue;
+    if (!is_product_exact) grant_rounding(u, part, e.scales[i], e.limits[i]);
+    if (unit_roundoff(out) > u) grant_rounding(u, e.values[i], e.scales[i], e.limits[i]);
+  }
 }
 
 namespace {

@@ -44,6 +44,16 @@ double walk_scale(double terms, double walk, bool alike, DType data, const Summa
 void widen_scales(const WgradProblem& problem, bool whole, const Summation& summation,
                   std::span<const double> plain, std::span<const double> drift, Expected& expected);
 
+// Multiplies what is expected of sums by Summation::factor, which rounds them once more in the
+// accumulator's type.
+void multiply(DType data, double factor, Expected& expected);
+
+// Adds beta*buffer to what is expected of a gradient in `out`. That product, and a sum that is
+// wider than `out`, may be rounded in the accumulator's type before the last rounding, which
+// comparisons know of.
+void add_to_buffer(DType data, DType out, double beta, std::span<const double> buffer,
+                   Expected& expected);
+
 // Returns sqrt(1 + 2*sqrt(exponent/n) + 2*exponent/n). The root mean square of n numbers of a right
 // result stays below that times the expected one but with probability exp(-exponent) (the tail of
 // chi squared; Laurent, Massart: Adaptive estimation of a quadratic functional, 2000, Lemma 1).

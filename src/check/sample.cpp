@@ -423,6 +423,7 @@ double* SampledSum::finish(std::size_t) {
     }
   }
   expected_ = expected_of(problem_, summation_, sums_);
+  multiply(problem_.dtype, summation_.factor, expected_);
   return expected_.values.data();
 }
 

@@ -411,7 +411,8 @@ std::string format_name(const NpyHeader& header) {
 }
 
 std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape) {
-  constexpr std::array<std::string_view, 4> kDescr = {"<f2", "<V2", "<f4", "<f8"};
+  constexpr std::array<std::string_view, 8> kDescr = {"<f2", "<V2", "<f4", "<f8",
+                                                      "|V1", "|V1", "|V1", "|V1"};
   return npy_header_text(kDescr[static_cast<std::size_t>(dtype)], shape);
 }
 

@@ -39,6 +39,7 @@ struct NpyReader::State {
   double convert_s = 0;
   NpyHeader header;
   std::optional<DType> given;  // boxes are widened to it
+  Change change;               // or none
 
   explicit State(const std::string& argument);
 
@@ -252,6 +253,8 @@ void NpyReader::widen_to(DType dtype) {
   if (float_dtype(state_->header, name()) != dtype) state_->given = dtype;
 }
 
+void NpyReader::change_boxes(Change change) { state_->change = std::move(change); }
+
 void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
                          void* out) {
   const NpyHeader& header = state_->header;
@@ -274,11 +277,12 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
     state_->read_from_stream(box, bytes);
   }
   const std::size_t unit = npy::swap_unit(header);
-  if (unit == 1 && wider == 0) return;
+  if (unit == 1 && wider == 0 && !state_->change) return;
   state_->convert_s += seconds_of([&] {
     const auto count = static_cast<std::size_t>(box.count * header.item_bytes);
     if (unit > 1) npy::swap_bytes(bytes, count, unit);
     if (given) widen_in_place(float_dtype(header, name()), *given, box.count, whole);
+    if (state_->change) state_->change(begin, end, out);
   });
 }
 

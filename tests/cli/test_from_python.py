@@ -76,7 +76,7 @@ class FromPython(unittest.TestCase):
                                       capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
                 self.assertEqual(done.returncode, 0, f"{code}\n{done.stdout}\n{done.stderr[-3000:]}")
                 if "convgrad verify" in code:
-                    self.assertTrue(done.stdout.startswith("MATCH"), done.stdout)
+                    self.assertRegex(done.stdout, "(?m)^MATCH: ")
 
     def test_the_readme(self):
         blocks = blocks_of(README)
@@ -86,7 +86,7 @@ class FromPython(unittest.TestCase):
 
     def test_links_of_the_readme(self):
         for name in re.findall(r"\]\(((?!http)[^)]+)\)", README):
-            self.assertTrue((ROOT / name).exists(), name)
+            self.assertTrue((ROOT / name.partition("#")[0]).exists(), name)
 
     def test_the_page_has_them(self):
         self.assertEqual(list(sections()), ["From Python and back", "numpy",

@@ -22,6 +22,7 @@ class Match(VerifyTest):
     def test_a_result_of_another_dtype(self):
         for dtype in DTYPES:
             self.result_file(self.dw, dtype)
+            self.FLAGS = ["--out-dtype", dtype]
             with self.subTest(dtype):
                 self.verify("--result", "r.npy")
                 report = self.report("--result", "r.npy")
@@ -144,9 +145,10 @@ class Mismatch(VerifyTest):
 
 class Beyond(VerifyTest):
     """Sums that the result's dtype does not hold: any gradient that is far enough off matches."""
+    meant = {}
 
     def batch_out(self):
-        self.write("jobs.jsonl", json.dumps(self.problem.job(result="r.npy", command="verify")) + "\n")
+        self.write("jobs.jsonl", json.dumps(self.problem.job(result="r.npy", command="verify", **self.meant)) + "\n")
         return self.run_here("batch", "jobs.jsonl").out
 
     def check(self, dtype, x, dy, text):
@@ -181,6 +183,7 @@ class Beyond(VerifyTest):
             values = self.dw.astype("f2")
         count = int(np.isinf(values).sum())
         self.assertGreater(count, 3)
+        self.FLAGS, self.meant = ["--out-dtype", "float16"], {"out_dtype": "float16"}
         out = self.judge(values, "--fail-vacuous", dtype="float16")
         self.assertIn(f"\nnot tested: {count} of 72 elements, which overflow float16\n", out)
         self.assertNotIn("non-finite", out)
@@ -209,7 +212,7 @@ class Beyond(VerifyTest):
         problem.x[:] = 1
         problem.dy.flat = [1, -1 + 2.0**-24]
         self.prepare(problem)
-        self.assertTrue(self.judge(np.zeros((1, 1, 1, 1)), dtype="float16").startswith("MATCH: "))
+        self.assertTrue(self.judge(np.zeros((1, 1, 1, 1)), "--out-dtype", "float16", dtype="float16").startswith("MATCH: "))
 
 
 class NotTested(VerifyTest):

@@ -85,6 +85,45 @@ def test_functions_get_layouts_and_kinds_of_data():
     assert {entry[3] == 1 for entry in seen} == {True, False} and len(seen) == 16
 
 
+def test_functions_get_copies_and_random_signs():
+    seen = []
+
+    def zeroing(x, dy):
+        seen.append(dy.copy())
+        x[:] = dy[:] = 0
+        return np.zeros((3, 3, 6, 8), np.float32)
+
+    with pytest.raises(AssertionError, match="^normal data: the function changed x and dy, which it may only read\n5 of 5 kinds of data fail\n"):
+        convgrad.verify_function(zeroing, LINE)
+    assert set(np.unique(seen[-1])) == {-1.5, 1.5} and np.all(seen[-1] == seen[-1][..., :1])
+    with pytest.raises(AssertionError, match="^normal data: MISMATCH: nothing was tested"):
+        convgrad.verify_function(lambda x, dy: np.zeros((3, 3, 6, 8), np.float32), LINE.replace("n4", "n0"), data=["normal"])
+
+
+def test_all_kinds_are_tried_and_their_dtypes_judged(tmp_path):
+    calls = []
+
+    def narrow(x, dy):
+        calls.append(x.dtype)
+        return kernel(x, dy).astype(np.float16)
+
+    with pytest.raises(AssertionError) as raised:
+        convgrad.verify_function(narrow, LINE, dtypes=("float16", "float32", "float16->float32"), data=["normal", "wide"])
+    lines = str(raised.value).splitlines()
+    assert len(calls) == 6 and "4 of 6 kinds of data fail" in lines
+    assert lines[0].startswith("normal data: MISMATCH: dw.npy is float16, narrower than the float32 data"), lines[0]
+    assert sum(line.startswith(("normal data: MISMATCH", "wide data: MISMATCH")) for line in lines) == 4
+    assert lines[-1].endswith("(conv2d float16->float32 n4 h10 w9 c6 k8 r3 s3 pad_same)")
+    first = convgrad.verify_function(kernel, LINE, layouts=None, data=["integers"], save_repro=tmp_path / "none")
+    assert first is None and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn*float8_e5m2", "float8_e5m2fnuz"])
+def test_functions_of_other_dtypes(dtype):
+    pytest.importorskip("ml_dtypes")
+    convgrad.verify_function(kernel, LINE, dtypes=[dtype], data=["normal", "integers"])
+
+
 def test_no_verdict_is_an_error(tensors):
     x, dy, dw = tensors
     with pytest.raises(convgrad.Error, match=r"^--out-backprop \(dy.npy\): axis 1") as raised:

@@ -108,10 +108,15 @@ std::string whole_number(const std::string& word, std::int64_t low, std::int64_t
   return cat("'", word, "', expected a whole number from ", low, " to ", high);
 }
 
-std::string tolerance(std::string& word) {
+std::string real(std::string& word) {
   char* end = nullptr;
   const double value = std::strtod(word.c_str(), &end);
-  if (!word.empty() && *end == '\0' && std::isfinite(value) && value >= 0) return "";
+  if (!word.empty() && *end == '\0' && std::isfinite(value)) return "";
+  return cat("'", word, "', expected a number");
+}
+
+std::string tolerance(std::string& word) {
+  if (real(word).empty() && std::strtod(word.c_str(), nullptr) >= 0) return "";
   return cat("'", word, "', expected a number of at least 0, e.g. 1e-5");
 }
 
@@ -172,6 +177,7 @@ struct Binder {
   CLI::Option* operator()(const Bytes& bytes) const {
     return one_word(add(*bytes.value), memory_size);
   }
+  CLI::Option* operator()(const Real& number) const { return one_word(add(*number.value), real); }
   CLI::Option* operator()(const Whole& whole) const {
     return one_word(
         std::visit([&](auto* value) { return add(*value); }, whole.value),

@@ -99,7 +99,9 @@ struct VerifyOptions : CriterionOptions {
   Words results;  // files
   std::string golden, criterion, adders, order;
   std::optional<double> slack;
-  std::optional<std::int64_t> longest_sum, sample, seed, show;
+  std::optional<std::int64_t> longest_sum, sample, seed, show, signs;
+  std::string accumulated_on;  // a file
+  std::optional<double> alpha, beta;
   bool update_golden = false, diagnosis = true, fail_vacuous = false;
   std::string save_diff, save_repro;  // a file, a folder
 };
@@ -123,8 +125,9 @@ struct BenchOptions : Options, ShapeOptions {
 };
 
 struct GenerateOptions : Options, ShapeOptions {
-  std::string dist = "int", dtype;
+  std::string dist = "int", dtype, from;
   std::int64_t seed = 1;
+  std::optional<std::int64_t> signs;
   bool nonfinite = false, clobber = false;
 };
 

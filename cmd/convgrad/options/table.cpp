@@ -246,6 +246,15 @@ void add_verify(Rows& rows, VerifyCommand& o) {
   rows.add("--update-golden", "", kComparison,
            "compare with the reference, and on a match write the gradient to --golden",
            &v.update_golden, {.field = nobody});
+  rows.add("--signs", "S", kComparison,
+           "the kernel ran on the dy of generate --signs S: no order but n, p, q, and --slack 1",
+           Whole{&v.signs}, {.usual = true});
+  rows.add("--accumulated-on", "FILE", kComparison,
+           "what the result's memory held: beta*FILE + alpha*gradient is expected",
+           &v.accumulated_on, {.file = read});
+  rows.add("--alpha", "X", kComparison, "what the gradient was multiplied by; 1 by default",
+           Real{&v.alpha});
+  rows.add("--beta", "X", kComparison, "the same for --accumulated-on", Real{&v.beta});
   rows.add("--criterion", "rounding|bound", kComparison,
            "errors as rounding makes them, the default, or the worst case", &v.criterion);
   rows.add("--slack", "X", kComparison,
@@ -353,8 +362,15 @@ void add_generate(Rows& rows, GenerateOptions& o) {
            {.values = operations, .usual = true, .about = operation});
   add_shape(rows, o, "--shape,--input-shape", "shape of x in data-format order");
   add_problem(rows, o.problem, kProblem);
-  rows.add("--dtype", "DTYPE", kProblem, "float16, bfloat16, float32 (default) or float64",
-           &o.dtype, {.values = computed_dtypes});
+  rows.add("--from", "FILE", kProblem,
+           "a dy, for --signs alone: --output gets it with other signs; - is stdin", &o.from,
+           {.variable = false, .file = read});
+  rows.add("--signs", "S", kProblem,
+           "each pixel of --from times a random +1 or -1, for verify --signs", Whole{&o.signs},
+           {.usual = true, .variable = false});
+  rows.add("--dtype", "DTYPE", kProblem,
+           "float16, bfloat16, float32 (default) or float64; of --from: as --out-backprop-dtype",
+           &o.dtype, {.values = stored_dtypes});
   rows.add("--dist", "int|normal|uniform|adversarial", kProblem,
            "distribution of the elements; int, the default, has exact gradients", &o.dist,
            {.usual = true});
@@ -362,8 +378,8 @@ void add_generate(Rows& rows, GenerateOptions& o) {
            Whole{&o.seed});
   rows.add("--nonfinite", "", kProblem, "a NaN and an infinity in each tensor", &o.nonfinite);
   add_attributes(rows, o.problem);
-  rows.add("-o,--output", "DIR", kOutput,
-           "folder for input.npy, out_backprop.npy and gradient.npy; made if it is missing",
+  rows.add("-o,--output", "DIR|FILE", kOutput,
+           "folder for input.npy, out_backprop.npy and gradient.npy; a file with --signs",
            &o.problem.output, {.variable = false, .file = written});
   rows.add("--clobber,!--no-clobber", "", kOutput, "replace files that are there; off by default",
            &o.clobber);

@@ -31,12 +31,15 @@ struct Again {
 struct Bytes {
   std::uint64_t* value;  // "512MiB"
 };
+struct Real {
+  std::optional<double>* value;  // of any sign
+};
 struct Whole {
   std::variant<int*, std::optional<int>*, std::int64_t*, std::optional<std::int64_t>*> value;
   std::int64_t least = 0, most = std::numeric_limits<std::int64_t>::max();
 };
 using Value = std::variant<std::string*, bool*, double*, std::optional<double>*, Words*, NumberList,
-                           Again, Bytes, Whole>;
+                           Again, Bytes, Real, Whole>;
 
 // Says whose field an option is in the manifest of a batch: of a job, of all of them, or nobody's,
 // since a job that is run again would give another result.

@@ -4,6 +4,7 @@
 #include "base/buffer.hpp"
 #include "check/crop.hpp"
 #include "check/reference_sum.hpp"
+#include "check/rounding.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "options/arguments.hpp"
 #include "verify/verify.hpp"
@@ -36,6 +37,7 @@ std::string summation_flags(const Job& job, const VerifyCommand& options) {
   if (summation.adders == Summation::Adders::ieee) text += " --adders ieee";
   if (summation.adders == Summation::Adders::tensor_core) text += " --adders tensor-core";
   if (options.verify.order == "natural") text += " --order natural";
+  if (summation.factor != 1) text += cat(" --alpha=", general(summation.factor, 17));
   return text;
 }
 
@@ -83,7 +85,7 @@ class Folder {
 // Holds what is written: the part, and the gradients on it, in [tap][c][k] order.
 struct Repro {
   CroppedProblem part;
-  std::vector<double> result, golden;
+  std::vector<double> result, golden, buffer;
 };
 
 // Returns the elements of some whole gradient, or of a sample, on a part.
@@ -129,7 +131,7 @@ std::optional<Repro> cut_out(const WgradProblem& whole, const Judged& judged,
   const Crop crop = crop_around(whole, failed, wrong);
   const std::optional<CroppedProblem> part = cropped(whole, crop);
   if (!part) return std::nullopt;
-  Repro repro = {*part, {}, {}};
+  Repro repro = {*part, {}, {}, {}};
   WgradProblem& pb = repro.part.problem;
   pb.out_dtype = subject.dtype;
   pb.x_dtype = pb.dy_dtype = whole.dtype;  // as they are written
@@ -137,12 +139,14 @@ std::optional<Repro> cut_out(const WgradProblem& whole, const Judged& judged,
   if (judged.golden && !tolerance.needs_terms()) {
     repro.golden = values_on(whole, judged, crop, pb, judged.golden->values);
   }
+  if (!judged.buffer.empty()) repro.buffer = values_on(whole, judged, crop, pb, judged.buffer);
   return repro;
 }
 
 // Computes the reference on the part that was written.
-Expected reference_on(const Job& job, const VerifyCommand& options, const WgradProblem& pb,
+Expected reference_on(const Job& job, const VerifyCommand& options, const Repro& repro,
                       const std::string& x_path, const std::string& dy_path) {
+  const WgradProblem& pb = repro.part.problem;
   const Summation summation = summation_of(job, options);
   PlanOptions planned = plan_options(options);
   planned.backend = Backend::reference;
@@ -154,7 +158,11 @@ Expected reference_on(const Job& job, const VerifyCommand& options, const WgradP
   ReferenceSum reference(pb, pool, summation);
   sum_blocks(plan, source, reference);
   reference.finish();
-  return reference.take_expected();
+  Expected expected = reference.take_expected();
+  if (!repro.buffer.empty()) {
+    add_to_buffer(pb.dtype, pb.out_dtype, options.verify.beta.value_or(1), repro.buffer, expected);
+  }
+  return expected;
 }
 
 std::string verify_command(const Job& job, const VerifyCommand& options, const Repro& repro,
@@ -162,6 +170,8 @@ std::string verify_command(const Job& job, const VerifyCommand& options, const R
   std::string text = cat("verify -i x.npy -g dy.npy --problem ",
                          shell_quoted(describe(repro.part.problem)), " --result result.npy");
   if (!repro.golden.empty()) text += " --golden golden.npy";
+  if (!repro.buffer.empty()) text += " --accumulated-on buffer.npy";
+  if (options.verify.beta) text += cat(" --beta=", general(*options.verify.beta, 17));
   text += tolerance_flags(tolerance);
   return tolerance.needs_terms() ? text + summation_flags(job, options) : text;
 }
@@ -185,13 +195,14 @@ bool write_files(Job& job, const VerifyCommand& options, const Repro& repro, con
   const std::string dy = folder.add("dy.npy", [&](const std::string& path) {
     write_part(path, *job.dy, pb.dtype, repro.part.dy, dy_shape(pb));
   });
-  const Expected expected = reference_on(job, options, pb, x, dy);
+  const Expected expected = reference_on(job, options, repro, x, dy);
   if (tolerance.needs_terms() &&
       compare_gradients(pb, pb.out_dtype, {}, repro.result, expected, tolerance).match()) {
     return false;
   }
   add_gradient("result.npy", pb.out_dtype, repro.result);
   if (!repro.golden.empty()) add_gradient("golden.npy", judged.golden->dtype, repro.golden);
+  if (!repro.buffer.empty()) add_gradient("buffer.npy", pb.out_dtype, repro.buffer);
   add_gradient("reference.npy", DType::f64, expected.values);
   folder.write_text(
       "README.txt",

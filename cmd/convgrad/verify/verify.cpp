@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "files/tensor_name.hpp"
+#include "generate/signs.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
 #include "options/problems.hpp"
@@ -235,6 +236,57 @@ void check_options(const VerifyCommand& options) {
   check_golden(options);
 }
 
+// A buffer, and factors of it and of the gradient, are of results that are judged by the reference.
+void check_accumulation(const VerifyOptions& v, const Tolerance& tolerance) {
+  const char* flag = !v.accumulated_on.empty() ? "--accumulated-on" : "--alpha";
+  if (v.beta && v.accumulated_on.empty()) misuse("--beta: expected only with --accumulated-on");
+  if (v.accumulated_on.empty() && !v.alpha) return;
+  if (v.results.empty()) misuse(flag, ": expected only with --result");
+  if (!v.golden.empty() && (v.update_golden || !tolerance.needs_terms())) {
+    misuse(flag, ": expected only where the reference judges, not with ",
+           v.update_golden ? "--update-golden" : "--golden and a tolerance");
+  }
+  if (v.alpha == 0.0) misuse("--alpha: 0, expected another number");
+}
+
+// Signs make all orders alike, and no slack is needed for the luck of one.
+VerifyCommand probed(VerifyCommand options) {
+  VerifyOptions& v = options.verify;
+  if (!v.signs) return options;
+  if (v.order.empty()) v.order = "natural";
+  if (!v.slack && judged_by(v).criterion == Criterion::rounding) v.slack = 1;
+  return options;
+}
+
+// Has dy multiplied by the signs as it is read.
+void put_signs(Job& job, std::int64_t seed) {
+  const PixelSigns signs(job.dy->header().shape, job.problem.channels_last,
+                         static_cast<std::uint64_t>(seed));
+  job.dy->change_boxes([signs, dtype = job.problem.dtype](auto begin, auto end, void* elements) {
+    signs.apply(dtype, begin, end, elements);
+  });
+}
+
+// Returns what a result's dtype should not be, or "": other than what was asked for or, if nothing
+// was, narrower than the data.
+std::string wrong_dtype(const Job& job, const VerifyCommand& options, const Judged& judged) {
+  const ProblemOptions& o = options.problem;
+  const DType data = job.problem.dtype, asked = job.problem.out_dtype;
+  const bool is_asked = !o.out_dtype.empty() || o.line.find("->") != o.line.npos;
+  for (std::size_t i = 0; i < options.verify.results.size(); ++i) {
+    const Gradient& result = judged.results[i];
+    const std::string_view name = dtype_name(result.dtype);
+    if (is_asked && result.dtype != asked) {
+      return cat(result.name, " is ", name, ", expected ", dtype_name(asked));
+    }
+    if (!is_asked && dtype_bytes(result.dtype) < dtype_bytes(data)) {
+      return cat(result.name, " is ", name, ", narrower than the ", dtype_name(data),
+                 " data (--out-dtype ", name, " if that is meant)");
+    }
+  }
+  return "";
+}
+
 // Checks what can be seen before anything is computed.
 void check_files(const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
@@ -357,12 +409,15 @@ void explain(Job& job, const Judged& judged, const Verdicts& verdicts,
 
 }  // namespace
 
-ReportPointer verify(const VerifyCommand& options) {
+ReportPointer verify(const VerifyCommand& given) {
+  const VerifyCommand options = probed(given);
   if (ReportPointer listed = listed_algorithms(options)) return listed;
   const VerifyOptions& v = options.verify;
   const Tolerance tolerance = judged_by(v);
   check_options(options);
+  check_accumulation(v, tolerance);
   Job job = open_job(options);
+  if (v.signs) put_signs(job, *v.signs);
   const bool needs_reference = v.golden.empty() || v.update_golden || tolerance.needs_terms();
   if (options.execution.dry_run) {
     const Plan plan = plan_check(job, options, needs_reference);
@@ -385,6 +440,7 @@ ReportPointer verify(const VerifyCommand& options) {
   const bool only_zeros = !needs_reference && verdicts.all[0].comparison.all_zero;
   report->vacuous = only_zeros ? "every expected value is 0" : judged.vacuous;
   report->not_tested = judged.not_tested;
+  report->wrong_dtype = wrong_dtype(job, options, judged);
   report->coverage = coverage(judged.problem, options, judged.sample);
   report->notes.add(golden_difference(judged, tolerance));
   if (judged.results.size() > 1) report->notes.add(run_to_run(judged, expected, tolerance));

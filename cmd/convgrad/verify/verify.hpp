@@ -33,6 +33,7 @@ struct Judged {
   Sample sample;         // without indices where everything is compared
   std::vector<Gradient> results;
   std::optional<Gradient> golden;  // unless it is the file to write
+  std::vector<double> buffer;      // of --accumulated-on, or empty
   // Holds what the results should be: by the reference, or the golden file's values alone.
   Expected expected;
   std::string vacuous;                  // why no fault could be seen, or ""
@@ -127,6 +128,7 @@ class VerifyReport final : public Report {
   std::vector<Compared> verdicts;  // of several gradients
   std::string vacuous;             // why no fault could be seen, or ""
   std::vector<std::string> not_tested;
+  std::string wrong_dtype;  // what a result's dtype should not be, or ""
   std::optional<DiagnosisReport> diagnosis;
   Notes repro, coverage, notes;
 };

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "check/rounding.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
 #include "options/problems.hpp"
@@ -186,6 +187,9 @@ Judged read_subjects(const Job& job, const VerifyCommand& options) {
       add_tensor(i == 0 ? "result" : cat("result_", i + 1), v.results[i], judged.tensors);
     }
     if (golden) add_tensor("golden", v.golden, judged.tensors);
+    if (!v.accumulated_on.empty()) {
+      add_tensor("accumulated_on", v.accumulated_on, judged.tensors);
+    }
   }
   if (v.sample) {
     judged.sample =
@@ -198,6 +202,13 @@ Judged read_subjects(const Job& job, const VerifyCommand& options) {
   // The file's own dtype is what it is judged by.
   if (!v.results.empty()) judged.problem.out_dtype = judged.results[0].dtype;
   if (golden) judged.golden = read_judged(v.golden, judged.problem, judged.sample);
+  if (v.accumulated_on.empty()) return judged;
+  Gradient buffer = read_judged(v.accumulated_on, judged.problem, judged.sample);
+  if (buffer.dtype != judged.problem.out_dtype) {
+    bad_input("--accumulated-on (", v.accumulated_on, "): dtype ", dtype_name(buffer.dtype),
+              ", expected the result's, ", dtype_name(judged.problem.out_dtype));
+  }
+  judged.buffer = std::move(buffer.values);
   return judged;
 }
 
@@ -232,6 +243,7 @@ Summation summation_of(const Job& job, const VerifyCommand& options) {
                                  ? kMaxLongChunkPixels
                                  : kMaxChunkPixels;
   summation.longest_sum = v.longest_sum.value_or(own ? chunk : 0);
+  summation.factor = v.alpha.value_or(1);
   using Adders = Summation::Adders;
   summation.adders = v.adders == "tensor-core" ? Adders::tensor_core
                      : v.adders == "ieee" || (own && job.backend != Backend::cuda) ? Adders::ieee
@@ -259,6 +271,8 @@ Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_referen
   if (v.sample) {
     check_bytes += SampledSum::memory_bytes(std::min(*v.sample, job.problem.dw_count()) + 32);
   }
+  // The buffer, and what of it is expected.
+  if (!v.accumulated_on.empty()) check_bytes += 16 * v.sample.value_or(job.problem.dw_count());
   planned.check_bytes = check_bytes;
   return plan_job(job, planned);
 }
@@ -286,6 +300,10 @@ Judged gather(Job& job, const VerifyCommand& options, bool needs_reference) {
   }
   if (needs_reference) {
     judged.expected = pass.take_expected();
+    if (!judged.buffer.empty()) {
+      add_to_buffer(job.problem.dtype, judged.problem.out_dtype, v.beta.value_or(1), judged.buffer,
+                    judged.expected);
+    }
     judged.vacuous = pass.vacuous(judged.expected);
     if (judged.vacuous.empty()) judged.not_tested = pass.not_tested(judged.expected);
   }

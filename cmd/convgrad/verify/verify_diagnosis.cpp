@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "base/messages.hpp"
 #include "check/diagnosis.hpp"
@@ -13,6 +14,32 @@ constexpr double kSecondLookBudget = 0x1p27;  // at what may be right
 constexpr std::int64_t kBlockBytes = std::int64_t{8} << 20;
 // So many elements at most are computed to see whether a golden file or a gradient is right.
 constexpr std::int64_t kArbiterElements = 256;
+
+// Holds a result without what it was added to, in units of the gradient.
+struct OwnPart {
+  std::vector<double> values;
+  Expected expected;
+};
+
+// The result's rounding becomes a part of the error.
+OwnPart own_part(const Gradient& subject, const Expected& whole, double alpha) {
+  OwnPart own = {subject.values, whole};
+  Expected& e = own.expected;
+  for (std::size_t i = 0; i < own.values.size(); ++i) {
+    const double added = whole.added.empty() ? 0 : whole.added[i];
+    const double half = rounding_step(subject.dtype, subject.values[i]) / 2;
+    const double tail = e.tails.empty() ? 0 : e.tails[i];
+    own.values[i] = (subject.values[i] - added) / alpha;
+    e.values[i] = ((whole.values[i] - added) + tail) / alpha;
+    e.magnitudes[i] /= std::fabs(alpha);
+    e.scales[i] = std::hypot(e.scales[i], half / std::sqrt(3)) / std::fabs(alpha);
+    e.limits[i] = (e.limits[i] + half) / std::fabs(alpha);
+  }
+  e.tails.assign(e.tails.size(), 0);
+  e.added.clear();
+  e.squares /= alpha * alpha;
+  return own;
+}
 
 class Diagnoser {
  public:
@@ -56,8 +83,15 @@ class Diagnoser {
     NpySource source(*job_.x, *job_.dy);
     const double spent =
         static_cast<double>(subject.values.size()) * static_cast<double>(term_count(problem));
-    return find(Suspect{problem, indices, subject.values, expected}, images_, source, pool,
-                std::max(least_budget, spent));
+    const double budget = std::max(least_budget, spent);
+    const double alpha = options_.verify.alpha.value_or(1);
+    if (alpha == 1 && expected.added.empty()) {
+      return find(Suspect{problem, indices, subject.values, expected}, images_, source, pool,
+                  budget);
+    }
+    problem.out_dtype = DType::f64;  // which has all of these numbers
+    const OwnPart own = own_part(subject, expected, alpha);
+    return find(Suspect{problem, indices, own.values, own.expected}, images_, source, pool, budget);
   }
 
   void diagnose_subject(const Gradient& subject, std::span<const std::int64_t> indices,
@@ -157,6 +191,8 @@ DiagnosisReport diagnose_mismatch(Job& job, const VerifyCommand& options, const 
     report.say("not tried: " + report.why_not);
     return report;
   }
+  const Tolerance asked = judged_by(options.verify);
+  const Tolerance rounding = asked.needs_terms() ? asked : Tolerance{};
   for (const Gradient* gradient : wrong) {
     if (expected.magnitudes.empty()) {
       diagnose_golden(job, options, judged, *gradient, diagnoser);
@@ -164,7 +200,7 @@ DiagnosisReport diagnose_mismatch(Job& job, const VerifyCommand& options, const 
     }
     const std::string name = subject_name(judged, *gradient);
     if (compare_gradients(judged.problem, gradient->dtype, judged.sample.indices, gradient->values,
-                          expected, {})
+                          expected, rounding)
             .match()) {
       report.say(name + " is within rounding of the reference: nothing is wrong with it");
       continue;

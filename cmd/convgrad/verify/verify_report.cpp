@@ -248,6 +248,9 @@ const char* but_runs_differ(const VerifyReport& r) {
 std::string verdict_line(const VerifyReport& r, const Compared& v, bool match) {
   const Comparison& c = v.comparison;
   const std::string compared = cat(v.got, " against ", v.want);
+  if (!r.wrong_dtype.empty() && all_match(r)) {
+    return cat("MISMATCH: ", r.wrong_dtype, "; its numbers match");
+  }
   if (!r.vacuous.empty() && (match || is_vacuous_failure(r))) {
     return cat(match ? "MATCH, but " : "MISMATCH: ", "nothing was tested: ", r.vacuous, "; ",
                compared);
@@ -392,6 +395,10 @@ Json compare_json(const VerifyReport& r) {
   json["failing"].get_ref<std::string&>() += but_runs_differ(r);
   json["vacuous"] = !r.vacuous.empty();
   if (is_vacuous_failure(r)) json["reason"] = "vacuous";
+  if (!r.wrong_dtype.empty()) {
+    if (all_match(r)) json["reason"] = "dtype";
+    json["wrong_dtype"] = r.wrong_dtype;
+  }
   if (!r.vacuous.empty()) json["why_vacuous"] = r.vacuous;
   if (!r.not_tested.empty()) json["not_tested"] = r.not_tested;
   if (r.verdicts.size() > 1) {
@@ -496,7 +503,7 @@ std::size_t VerifyReport::shown() const {
 }
 
 bool VerifyReport::matches() const {
-  return !notes.failed && !is_vacuous_failure(*this) && all_match(*this);
+  return !notes.failed && wrong_dtype.empty() && !is_vacuous_failure(*this) && all_match(*this);
 }
 
 std::string VerifyReport::text() const {
@@ -512,6 +519,7 @@ std::string VerifyReport::text() const {
   };
   add(verdict_line(*this, full, match));
   add(reason_text(*this, full));
+  if (!wrong_dtype.empty() && !all_match(*this)) add("reason: dtype: " + wrong_dtype);
   if (diagnosis) add_all(diagnosis->lines);
   add_all(repro.lines);
   add(next_step(*this, c));
@@ -547,6 +555,7 @@ Json VerifyReport::json() const {
 // 12.5 at [0,1,2,3]: got 1.5, want 1.25; diagnosis: ...".
 std::string VerifyReport::in_short() const {
   if (matches()) return "";
+  if (!wrong_dtype.empty() && all_match(*this)) return wrong_dtype;
   if (is_vacuous_failure(*this)) return "nothing was tested: " + vacuous;
   const auto exact = [](double value) {
     return std::isfinite(value) ? Json(value).dump() : general(value, 3);

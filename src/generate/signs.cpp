@@ -1,0 +1,102 @@
+#include "generate/signs.hpp"
+
+#include <algorithm>
+
+#include "generate/random_numbers.hpp"
+
+namespace convgrad {
+namespace {
+
+// The second half of the counter says what the numbers are for; those of generate.cpp are below.
+constexpr std::uint32_t kSigns = 4;
+constexpr std::int64_t kBits = 128;  // that one counter gives, each the sign of a pixel
+
+PhiloxCounter signs_of(std::int64_t group, std::uint64_t seed) {
+  const auto low = [](std::uint64_t n) { return static_cast<std::uint32_t>(n); };
+  const auto i = static_cast<std::uint64_t>(group);
+  return philox4x32({low(i), low(i >> 32), kSigns, 0}, {low(seed), low(seed >> 32)});
+}
+
+bool is_set(const PhiloxCounter& bits, std::int64_t i) {
+  return (bits[static_cast<std::size_t>(i / 32)] >> (i % 32) & 1) != 0;
+}
+
+}  // namespace
+
+PixelSigns::PixelSigns(std::span<const std::int64_t> dy_shape, bool channels_last,
+                       std::uint64_t seed)
+    : pixel_step_(dy_shape.size()), seed_(seed) {
+  const std::size_t channels = channels_last ? dy_shape.size() - 1 : 1;
+  std::int64_t step = 1;
+  for (std::size_t axis = dy_shape.size(); axis-- > 0;) {
+    if (axis == channels) continue;
+    pixel_step_[axis] = step;
+    step *= dy_shape[axis];
+  }
+}
+
+bool PixelSigns::is_negative(std::int64_t pixel) const {
+  return is_set(signs_of(pixel / kBits, seed_), pixel % kBits);
+}
+
+template <typename Bits, typename Flip>
+void PixelSigns::flip_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
+                          Bits* elements, const Flip& flip) const {
+  const std::size_t last = begin.size() - 1;
+  for (std::size_t axis = 0; axis <= last; ++axis) {
+    if (begin[axis] >= end[axis]) return;
+  }
+  const std::int64_t run = end[last] - begin[last], step = pixel_step_[last];
+  std::vector<std::int64_t> at(begin.begin(), begin.end());
+  std::int64_t group = -1;  // whose bits are at hand
+  PhiloxCounter bits{};
+  const auto is_negative_here = [&](std::int64_t pixel) {
+    if (pixel / kBits != group) bits = signs_of(group = pixel / kBits, seed_);
+    return is_set(bits, pixel % kBits);
+  };
+  for (;;) {
+    std::int64_t pixel = 0;
+    for (std::size_t axis = 0; axis <= last; ++axis) pixel += pixel_step_[axis] * at[axis];
+    if (step == 0) {
+      if (is_negative_here(pixel)) std::for_each_n(elements, run, flip);
+    } else {
+      for (std::int64_t i = 0; i < run; ++i) {
+        if (is_negative_here(pixel + i * step)) flip(elements[i]);
+      }
+    }
+    elements += run;
+    std::size_t axis = last;
+    while (axis > 0 && ++at[axis - 1] == end[axis - 1]) {
+      at[axis - 1] = begin[axis - 1];
+      --axis;
+    }
+    if (axis == 0) return;
+  }
+}
+
+void PixelSigns::apply(DType dtype, std::span<const std::int64_t> begin,
+                       std::span<const std::int64_t> end, void* elements) const {
+  const auto flip_sign_bit = [&]<typename Bits>(Bits* bits) {
+    constexpr auto kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
+    flip_box(begin, end, bits, [](Bits& value) { value = static_cast<Bits>(value ^ kSign); });
+  };
+  if (dtype == DType::e4m3fnuz || dtype == DType::e5m2fnuz) {
+    // These have no -0: its bits are the NaN.
+    flip_box(begin, end, static_cast<std::uint8_t*>(elements), [](std::uint8_t& value) {
+      if ((value & 0x7f) != 0) value = static_cast<std::uint8_t>(value ^ 0x80);
+    });
+    return;
+  }
+  switch (dtype_bytes(dtype)) {
+    case 1:
+      return flip_sign_bit(static_cast<std::uint8_t*>(elements));
+    case 2:
+      return flip_sign_bit(static_cast<std::uint16_t*>(elements));
+    case 4:
+      return flip_sign_bit(static_cast<std::uint32_t*>(elements));
+    default:
+      return flip_sign_bit(static_cast<std::uint64_t*>(elements));
+  }
+}
+
+}  // namespace convgrad
