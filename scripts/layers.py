@@ -363,7 +363,7 @@ class Judge:
             file_of[name] = files.setdefault(values.tobytes(), f"result{len(files)}.npy")
             save(self.folder / file_of[name], values, self.layer.out)
         self.different += len(files)
-        done = self.run(self.convgrad, "verify", "-i", "x.npy", "-g", "dy.npy", *self.layer.flags(), *self.flags, *self.signs, "--no-diagnosis",
+        done = self.run(self.convgrad, "verify", "-i", "x.npy", "-g", "dy.npy", *self.layer.flags(), *self.flags, *self.signs, "--diagnosis", "off",
                         "--json=report.json", *flags, *(word for file in files.values() for word in ("--result", file)))
         if done.returncode > 1:
             raise RuntimeError(f"{self.layer}: status {done.returncode}: {done.stderr}")

@@ -82,8 +82,9 @@ struct RoundingErrors {
   // and the root mean square of those of a tap and of the gradient, relative to the gradient's.
   // pixels is how many would have to be left out; 0 means that no number of them would be seen.
   double element = 0, tap = 0, gradient = 0, pixels = 0;
-  double scale = 0;  // root mean square of Expected::scales
-  double right = 0;  // relative error that right sums typically have
+  double scale = 0;   // root mean square of Expected::scales
+  bool zero = false;  // the gradient is 0 as far as the reference's own rounding shows
+  double right = 0;   // relative error that right sums typically have
 };
 
 // A relative error says something of an element that has three digits in right sums.

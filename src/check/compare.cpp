@@ -219,7 +219,8 @@ class Groups {
   }
 
   void group(GroupKind kind, std::int64_t index, double sum, std::int64_t count) {
-    if (count == 0) return;
+    // A group of all elements is all of them.
+    if (count == 0 || (kind != GroupKind::all && count == std::ssize(squares_))) return;
     const GroupError error = {kind, index, rms(sum, count),
                               allowed(static_cast<std::size_t>(count))};
     if (!(error.score() <= 1)) ++result_.failing;
@@ -273,10 +274,12 @@ void add_power(const WgradProblem& pb, DType out, const Expected& expected, doub
     elements += element * element;
   }
   const auto norm = static_cast<double>(std::sqrt(squares));
-  if (!(norm > 0) || count == 0) return;
+  if (count == 0) return;
   const double scale = std::sqrt(scales / count), step = 2 * std::sqrt(steps / count);
   const double rms = norm / std::sqrt(count);
   result.scale = scale;
+  result.zero = rms <= kReferenceNoise * scale;
+  if (result.zero) return;
   result.right = std::sqrt(kRightPart * kRightPart * scales + steps / 3) / norm;
   const auto least = [&](double n) {
     const double limit = slack * group_factor(n);

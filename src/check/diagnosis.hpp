@@ -2,6 +2,7 @@
 // tried one after another: each says what the gradient would be, and that is computed and compared.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -37,6 +38,9 @@ struct Finding {
   std::int64_t checked = 0;  // entries
 };
 
+// Tells whether a kernel may do that on purpose, for its speed: it only rounds more than it should.
+bool is_lower_precision(const Finding& finding);
+
 struct Diagnosis {
   std::vector<Finding> findings;  // all that fit, at most kMaxFindings of them
   std::int64_t more = 0;          // so many more fit
@@ -50,9 +54,10 @@ inline constexpr std::size_t kMaxFindings = 8;
 // one.
 Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes);
 
-// images is image_plan()'s. source is read several times. About so many multiply-adds may be spent.
+// images is image_plan()'s. source is read several times. About so many multiply-adds may be spent,
+// and nothing more is begun after so many seconds.
 Diagnosis diagnose(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
-                   double multiply_adds);
+                   double multiply_adds, double seconds = HUGE_VAL);
 
 // Tells from some entries whether errors are what x or dy lose when they are rounded to a narrower
 // type; about multiply_adds are spent. It finds that also below the errors of right sums, where a

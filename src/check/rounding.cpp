@@ -11,9 +11,8 @@ namespace convgrad {
 namespace {
 
 // Adders of tensor cores cut this off a sum for each of its terms, as a part of u, on the average:
-// 16-bit numbers are added 16 at a time, and TF32 numbers 8 at a time, three times for 3xTF32. Sums
-// of 16-bit numbers are taken to go to float32 after so many terms at most.
-constexpr double kCut16 = 1.0 / 16, kCut16Run = 4096, kCut32 = 3.0 / 8;
+// 16-bit numbers are added 16 at a time, and TF32 numbers 8 at a time, three times for 3xTF32.
+constexpr double kCut16 = 1.0 / 16, kCut32 = 3.0 / 8;
 // Plain sums of data that round both ways stay below this times group_factor(n, 8).
 constexpr double kPlainSlack = 1.2;
 // Where errors of one sign would reach 1/64 of what they could at most, a quarter of that is
@@ -31,8 +30,9 @@ constexpr double kLeastSquares = 0x1p-900;
 // Returns what cutting takes from a sum of n terms, as a part of its size.
 double cut_off(double n, DType data, const Summation& summation) {
   if (!summation.cuts(data)) return 0;
-  const double each = data == DType::f32 ? kCut32 * n : kCut16 * std::min(n, kCut16Run);
-  return unit_roundoff(DType::f32) * each;
+  if (data == DType::f32) return unit_roundoff(DType::f32) * kCut32 * n;
+  const std::int64_t run = summation.longest_sum > 0 ? summation.longest_sum : kUsualCutRun;
+  return unit_roundoff(DType::f32) * kCut16 * std::min(n, static_cast<double>(run));
 }
 
 // The root mean square of plain sums' errors over n elements stays below this by chance.

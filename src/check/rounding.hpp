@@ -9,6 +9,10 @@
 
 namespace convgrad {
 
+// Sums of 16-bit numbers by tensor cores are taken to go to float32 after so many terms at most,
+// where Summation::longest_sum does not say it.
+inline constexpr std::int64_t kUsualCutRun = 4096;
+
 // Describes one element's terms t = x*dy, added in the order n, z, p, q.
 struct TermStatistics {
   double sum = 0;      // the exact one

@@ -12,6 +12,10 @@
 
 namespace convgrad {
 
+// What the reference may be off by, in units of Expected::scales: float64 sums of float32 data have
+// 2^-29 of a float32 sum's rounding, compensated ones of float64 data less.
+inline constexpr double kReferenceNoise = 0x1p-28;
+
 // Products of errors and a pattern, added up.
 struct Products {
   double count = 0, product = 0, errors = 0, pattern = 0;
@@ -39,7 +43,8 @@ struct Products {
 
 // An entry's error, got - want to the last bit that is known of want, and what is usual for it: the
 // error of a right sum, and that of the last rounding. The unit is 0 or infinite where squares
-// leave float64's range: such an entry is not looked at.
+// leave float64's range, and infinite where the error is no larger than the reference's own: such
+// an entry is not looked at.
 struct EntryError {
   double error, unit, value;  // value: want
 };

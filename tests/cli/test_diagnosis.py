@@ -67,7 +67,7 @@ class DiagnosisTest(CliTest):
     def verify(self, values, *extra, dtype=None, status=1):
         """The texts of the diagnosis, which must be the same in the report."""
         save(self.folder / "r.npy", values, dtype or self.dtype)
-        args = ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), "--result", "r.npy",
+        args = ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), "--diagnosis", "full", "--result", "r.npy",
                 *extra]
         result = self.run_here(*args)
         self.assertEqual((result.status, result.err), (status, ""), str(result))
@@ -905,9 +905,9 @@ class NoExplanation(DiagnosisTest):
 
 class Switch(DiagnosisTest):
     def test_off(self):
-        self.assertEqual(self.verify(self.dw[::-1], "--no-diagnosis"), [])
+        self.assertEqual(self.verify(self.dw[::-1], "--diagnosis", "off"), [])
         self.assertIsNone(self.report)
-        self.assertEqual(len(self.verify(self.dw[::-1], "--no-diagnosis", "--diagnosis")), 1)
+        self.assertEqual(len(self.verify(self.dw[::-1], "--diagnosis", "quick")), 1)
 
     def test_streams_cannot_be_read_again(self):
         p = self.use(normal_problem())

@@ -109,7 +109,7 @@ class Said(DtypesTest):
             self.assert_one_error(result, 3, "u2.npy: ", "if it is bfloat16, save x.view('V2'), else")
             self.assertNotIn("--input-dtype", result.err)
         np.save(self.folder / "v2.npy", np.load(self.folder / "u2.npy").view("V2"))
-        self.assertEqual(self.run_here(*verify, "--result", "v2.npy").status, 0)
+        self.assertEqual(self.run_here(*verify, "--out-dtype", "bfloat16", "--result", "v2.npy").status, 0)
         self.write("v1.npy", raw_npy((4,), "'|V1'", bytes(range(4))))
         for args in (("inspect", "v1.npy"), ("compare", "v1.npy", "v1.npy")):
             result = self.run_here(*args)

@@ -1,8 +1,11 @@
-"""verify judges by any order of summing that kernels use, and says which; what a wider order's errors hide by their size,
-their structure tells. Sums are made here in float32, one term after the other."""
+"""verify judges by any order of summing, and says if it must; what a wider order's errors hide by their size, their
+structure tells. Sums are made here in float32, one term after the other."""
+import pathlib
+import subprocess
+
 import numpy as np
 
-from harness import Problem, save, tf32
+from harness import BINARY, Problem, clean_environment, save, tf32
 from verifying import VerifyTest
 
 
@@ -11,7 +14,7 @@ def in_sequence(terms):
 
 
 class OrdersTest(VerifyTest):
-    FLAGS = ("--no-diagnosis",)
+    FLAGS = ("--diagnosis", "off",)
 
     def pointwise(self, n, size, c, k, sign, terms=True):
         """1x1; x >= 0 and dy of one sign in each part of the pixels. Terms [n, p, q, c, k]."""
@@ -27,40 +30,81 @@ class OrdersTest(VerifyTest):
 
     def judge(self, gradient, *flags, status=0):
         save(self.folder / "r.npy", np.reshape(gradient, (1, 1, *gradient.shape[-2:])), "float32")
-        return self.verify("--result", "r.npy", *flags, status=status).splitlines()
+        lines = self.verify("--result", "r.npy", *flags, status=status).splitlines()
+        if not {"--sample", "--fail-assumed", "--save-repro"} & set(flags):
+            self.assertEqual(self.by_the_library(flags, lines), self.by_the_program(lines), lines)
+        return lines
+
+    def by_the_program(self, lines):
+        cut = [line.split(" of up to ")[1].split()[0] if " of up to " in line else "0" for line in lines
+               if line.startswith("reason: adders")]
+        verdict = "match" + " assumed" * lines[0].startswith("MATCH if") if lines[0].startswith("MATCH") else "mismatch"
+        return verdict + "".join(f" cut {terms}" for terms in cut)
+
+    def by_the_library(self, flags, lines):
+        tool = pathlib.Path(BINARY).parent / "tests/library_verdict"
+        if not tool.exists():  # an installed program
+            return self.by_the_program(lines)
+        values = dict(zip(flags[::2], map(str, flags[1::2])))
+        words = ["natural"] * ("--order" in values)
+        words += [f"{word}={values[flag]}" for flag, word in (("--longest-sum", "longest"), ("--adders", "adders")) if flag in values]
+        problem = next(line for line in lines if line.startswith("conv2d "))
+        done = subprocess.run([tool, "x.npy", "dy.npy", "r.npy", problem, *words], cwd=self.folder, capture_output=True, text=True,
+                              check=True, env=clean_environment())
+        return done.stdout.strip()
 
     def apart(self, terms, axis):
         one = terms.shape[3:]
         return sum(in_sequence(np.take(terms, range(i, terms.shape[axis], 2), axis).reshape(-1, *one)) for i in (0, 1))
 
-    def test_a_match_names_the_order(self):
+    def assumes_an_order(self, gradient, *flags):
+        first = self.judge(gradient, *flags)[0]
+        self.assertRegex(first, r"^MATCH if it sums in another order than n, z, p, q: errors are [\d.]+ times what that order makes, "
+                         r"another may make [\d.]+; --order natural or the probe \(generate --signs\) decides; r.npy against the "
+                         "float64 reference$")
+
+    def test_a_match_says_that_it_assumes_an_order(self):
         for axis, what, sign in ((0, "images", lambda n, p, q: n % 2), (1, "rows", lambda n, p, q: p % 2),
                                  (2, "pixels", lambda n, p, q: q % 2)):
             with self.subTest(what):
                 terms = self.pointwise(64, 8, 8, 8, sign)
                 apart = self.apart(terms, axis)
-                self.assertRegex(self.judge(apart)[0], rf"^MATCH: r.npy .* 0 of 64 elements fail \(0 %\), as a sum that takes "
-                                 rf"even and odd {what} apart \([\d.]+ times what the order n, p, q makes, of [\d.]+ allowed\)$")
+                self.assumes_an_order(apart)
                 lines = self.judge(apart, "--order", "natural", status=1)
                 self.assertTrue(any(line.startswith("reason: accuracy: ") for line in lines), lines)
                 one_by_one = self.judge(in_sequence(terms.reshape(-1, 8, 8)))
-                self.assertNotIn("as a sum", one_by_one[0])
+                self.assertTrue(one_by_one[0].startswith("MATCH: "))
                 self.judge(apart, "--sample", 40)
-                order = self.compare("--result", "r.npy")["order"]
-                self.assertEqual(order["sum"], f"that takes even and odd {what} apart")
+                order = self.compare("--result", "r.npy")["order_assumed"]
                 self.assertGreater(order["rms"], 5)
                 self.assertGreater(order["allowed"], order["rms"])
+                lines = self.judge(apart, "--fail-assumed", status=1)
+                self.assertTrue(lines[0].startswith("MISMATCH: it matches only if it sums in another order than n, z, p, q: "), lines)
+                self.assertEqual(self.compare("--result", "r.npy", "--fail-assumed", status=1)["reason"], "assumed")
+                self.judge(in_sequence(terms.reshape(-1, 8, 8)), "--fail-assumed")
 
-    def test_turns_of_three_and_along_two_axes(self):
-        for what, parts, sign in (
-                ("images in 3 turns", lambda n, p, q: n % 3, lambda n, p, q: np.where(n % 3 < 2, n % 3, n % 2)),
-                ("even and odd rows and columns apart at once", lambda n, p, q: p % 2 * 2 + q % 2, lambda n, p, q: (p + q) % 2),
-                ("rows in 4 and columns in 4 turns at once", lambda n, p, q: p % 4 * 4 + q % 4, lambda n, p, q: (p // 2 + q // 2) % 2)):
+    def test_any_turns_tiles_diagonals_and_curves(self):
+        def morton(p, q):
+            return sum((p >> bit & 1) << 2 * bit + 1 | (q >> bit & 1) << 2 * bit for bit in range(4))
+
+        n, size = 24, 16
+        for what, part, sign in (
+                ("3 turns", lambda n, p, q: n % 3, lambda n, p, q: np.where(n % 3 < 2, n % 3, n % 2)),
+                ("13 turns of columns", lambda n, p, q: q % 13, lambda n, p, q: q % 13 < 7),
+                ("2 axes", lambda n, p, q: p % 2 * 2 + q % 2, lambda n, p, q: (p + q) % 2),
+                ("3x3 tiles", lambda n, p, q: p % 3 * 3 + q % 3, lambda n, p, q: (p % 3 + q % 3) % 2),
+                ("diagonals", lambda n, p, q: (p * size + q) % 3, lambda n, p, q: (p + q) % 3 == 0),
+                ("8x8 tiles outermost", lambda n, p, q: p // 8 * 2 + q // 8, lambda n, p, q: (p < 8) == (q < 8)),
+                ("a wavefront", lambda n, p, q: p + q, lambda n, p, q: (p < 8) == (q < 8)),
+                ("Morton's curve", lambda n, p, q: morton(p, q), lambda n, p, q: (p < 8) == (q < 8)),
+                ("a band of images", lambda n, p, q: n // 12, lambda n, p, q: (n < 12) == (n % 2 == 0))):
             with self.subTest(what):
-                terms = self.pointwise(960, 8, 8, 8, sign)
-                at = parts(*np.meshgrid(*map(np.arange, (960, 8, 8)), indexing="ij"))
-                apart = sum(in_sequence(terms[at == part]) for part in np.unique(at))
-                self.assertIn(f", as a sum that takes {what} (", self.judge(apart)[0])
+                terms = self.pointwise(n, size, 8, 8, sign)
+                at = part(*np.meshgrid(*map(np.arange, (n, size, size)), indexing="ij"))
+                if len(np.unique(at)) > 16:  # one sum along a curve
+                    self.judge(in_sequence(terms.reshape(-1, 8, 8)[np.argsort(at.ravel(), kind="stable")]))
+                else:
+                    self.judge(sum(in_sequence(terms[at == each]) for each in np.unique(at)))
 
     def test_terms_that_are_alike_round_one_way_in_another_order(self):
         self.pointwise(900, 1, 1, 3, lambda n, p, q: n < 450, terms=False)
@@ -68,7 +112,7 @@ class OrdersTest(VerifyTest):
         save(self.folder / "x.npy", self.x, "float32")
         save(self.folder / "dy.npy", self.dy, "float32")
         terms = (self.x * self.dy)[::-1]
-        self.assertRegex(self.judge(in_sequence(terms))[0], "^MATCH: .* as a sum of terms that are alike, which round one way")
+        self.assumes_an_order(in_sequence(terms))
         self.judge(in_sequence(terms[:-1]), status=1)
 
     def test_tensors_that_can_be_read_once_have_the_natural_order(self):
@@ -93,7 +137,7 @@ class OrdersTest(VerifyTest):
             return halves[0] + halves[1]
 
         right = summed(self.x, self.dy)
-        self.assertIn("even and odd images apart", self.judge(right)[0])
+        self.assumes_an_order(right)
 
         def fault(x, dy):
             whole = [np.einsum("npqc,npqk->ck", a.astype("f8"), b.astype("f8")) for a, b in ((x, dy), (self.x, self.dy))]
@@ -116,7 +160,7 @@ class OrdersTest(VerifyTest):
             wrong[:, k] += errors
             lines = self.judge(wrong.astype("f4"), status=1)
             self.assertIn(f" at output channel {k} of a float32 sum", lines[1])
-        self.assertIn("as a sum", self.judge((one_by_one + np.resize(errors, (16, 8)).T).astype("f4"))[0])
+        self.assumes_an_order((one_by_one + np.resize(errors, (16, 8)).T).astype("f4"))
 
     def test_a_small_problem_keeps_the_order(self):
         terms = self.pointwise(64, 8, 8, 8, lambda n, p, q: n % 2)
@@ -131,7 +175,7 @@ class OrdersTest(VerifyTest):
                 lost = (np.einsum("npqc,npqk->ck", a.astype("f8"), b.astype("f8")) for a, b in ((x, dy), (self.x, self.dy)))
                 with self.subTest(how):
                     lines = self.judge((right + next(lost) - next(lost)).astype("f4"), status=1)
-                    self.assertRegex(lines[1], "reason: (accuracy: |structure: errors are what is lost where .* TF32)")
+                    self.assertRegex(lines[1], "reason: (accuracy: |structure: errors are what is lost where .* (TF32|cut off to float16))")
 
     def test_errors_that_are_small_and_have_a_structure_fail(self):
         problem = Problem("conv2d", n=16, c=8, k=8, size=(14, 14), taps=(3, 3))
@@ -160,3 +204,24 @@ class OrdersTest(VerifyTest):
                          "--adders tensor-core accepts it")
         self.judge(total, "--adders", "tensor-core")
         self.assertNotIn("3xTF32", "\n".join(self.judge(in_sequence(terms.reshape(-1, 8, 8)) * np.float32(1.001), status=1)))
+
+    def test_long_sums_of_16_bits_on_tensor_cores(self):
+        """Of 16,384 products in one accumulator whose adders cut, as Ampere's do: 8 at a time, 24 bits."""
+        random = np.random.default_rng(2)
+        self.problem = Problem("conv2d", n=4, c=2, k=4, size=(64, 64), taps=(1, 1), padding="valid")
+        x, dy = ((.5 + .5 * random.random((4, 64, 64, c))).astype("f4").view("u4") & np.uint32(0xffff0000) for c in (2, 4))
+        x, dy = x.view("f4"), dy.view("f4")
+        save(self.folder / "x.npy", x, "bfloat16")
+        save(self.folder / "dy.npy", dy, "bfloat16")
+        total = np.zeros((2, 4), "f4")
+        for a, b in zip(x.reshape(-1, 8, 2), dy.reshape(-1, 8, 4)):
+            step = 2.0 ** (np.floor(np.log2(np.maximum(total, 1))) - 23)
+            total = total + (np.floor(a[:, :, None].astype("f8") * b[:, None, :] / step) * step).sum(0)
+            total = (np.floor(total / step) * step).astype("f4")
+        lines = self.judge(total, "--out-dtype", "float32", status=1)
+        longest = self.compare("--result", "r.npy", "--out-dtype", "float32", status=1)["longest_sum"]
+        self.assertIn(longest, (8192, 16384))
+        self.assertEqual(lines[1], "reason: adders: errors are those of sums on tensor cores, whose adders cut digits off, of up to "
+                         f"{longest} terms at a time; --longest-sum {longest} accepts it")
+        self.judge(total, "--out-dtype", "float32", "--longest-sum", longest)
+        self.assertNotIn("adders", "\n".join(self.judge(total * np.float32(1.01), "--out-dtype", "float32", status=1)))

@@ -75,8 +75,8 @@ class Signs(VerifyTest):
                         text = self.verify("--signs", 5, "--result", "dw_s.npy")
                         self.assertIn("rms of error/rounding <= 1*g(n)", text)
                         self.verify("--signs", 5, "--result", "dw_s.npy", "--sample", 9, "-t", 3, "--memory-limit", "40MiB")
-                        self.verify("--signs", 6, "--result", "dw_s.npy", "--no-diagnosis", status=1)
-                        self.verify("--result", "dw_s.npy", "--no-diagnosis", status=1)
+                        self.verify("--signs", 6, "--result", "dw_s.npy", "--diagnosis", "off", status=1)
+                        self.verify("--result", "dw_s.npy", "--diagnosis", "off", status=1)
                         # Its own kernels run on what they read, too.
                         self.verify("--signs", 5)
 
@@ -194,7 +194,7 @@ class Accumulated(VerifyTest):
         self.assertIn("MISMATCH", text)
         self.check(self.old + self.dw[::-1], status=1)
         self.check(self.dw, status=1)
-        self.judge(self.old + self.dw, "--no-diagnosis", status=1)
+        self.judge(self.old + self.dw, "--diagnosis", "off", status=1)
 
     def test_a_buffer_of_bfloat16_is_rounded_once_or_twice(self):
         for size in (1, 100):
@@ -221,7 +221,7 @@ class Accumulated(VerifyTest):
         self.judge(-self.dw, "--alpha=-1")
         text = self.judge(scale * self.dw[::-1, ::-1], "--alpha", repr(scale), "--save-repro", "small", status=1)
         self.assertIn("matches if the filter is flipped in h and w (all", text)
-        self.judge(scale * 1.00001 * self.dw, "--alpha", repr(scale), "--no-diagnosis", status=1)
+        self.judge(scale * 1.00001 * self.dw, "--alpha", repr(scale), "--diagnosis", "off", status=1)
 
     def test_the_diagnosis_and_the_small_problem_are_of_the_gradient(self):
         text = self.check(.5 * self.old + 2 * self.dw[:, ::-1], "--alpha", 2, "--beta", .5, "--save-repro", "small", status=1)
@@ -272,7 +272,7 @@ class NarrowDtype(VerifyTest):
         self.judge(self.dw, "--out-dtype", "float16", dtype="float16")
         text = self.judge(self.dw, "--out-dtype", "float32", dtype="bfloat16", status=1)
         self.assertIn("MISMATCH: r.npy is bfloat16, expected float32; its numbers match\n", text)
-        text = self.judge(self.dw + 1, "--no-diagnosis", dtype="float16", status=1)
+        text = self.judge(self.dw + 1, "--diagnosis", "off", dtype="float16", status=1)
         self.assertIn("\nreason: dtype: r.npy is float16, narrower", text)
         self.judge(self.dw, dtype="float64")
         self.judge(self.dw, "--out-dtype", "float32", dtype="float64", status=1)

@@ -204,7 +204,7 @@ class Beyond(VerifyTest):
                 values = off(self.dw, (index, factor * element * rms)).astype("f2")
             self.judge(values, dtype="float16", status=status)
         # A saturated element is wrong, and its error is of the sum that overflows.
-        out = self.judge(np.clip(self.dw, -65504, 65504), "--no-diagnosis", dtype="float16", status=1)
+        out = self.judge(np.clip(self.dw, -65504, 65504), "--diagnosis", "off", dtype="float16", status=1)
         self.assertIn(f"want 0 NaN, {count} Inf", out)
 
     def test_small_sums_of_large_terms_are_tested(self):
@@ -400,7 +400,7 @@ class Rounding(VerifyTest):
                 ("bfloat16", ((rounded + 0x8000) & np.uint32(0xffff0000)).view("f4")),
                 ("an element", off(self.dw, ((1, 2, 1, 0), 1)))):
             with self.subTest(fault):
-                out = self.judge(values, "--no-diagnosis", status=1)
+                out = self.judge(values, "--diagnosis", "off", status=1)
                 self.assertRegex(out, "\nreason: accuracy: every element is within the worst-case "
                                  "bound, but errors are .* times rounding's .*: lower precision or "
                                  "missing terms; --criterion bound accepts it\n")
@@ -451,12 +451,12 @@ class Rounding(VerifyTest):
         for values, which in ((off(self.dw, ((2, 0), found["tap"] * rms)), "tap [2,0] does"),
                               (self.dw + 1.2 * found["gradient"] * rms, "all elements together do")):
             with self.subTest(which):
-                lines = self.judge(values, "--no-diagnosis", status=1).splitlines()
+                lines = self.judge(values, "--diagnosis", "off", status=1).splitlines()
                 failing = f"no single element fails, but {which}"
                 self.assertEqual(lines[0], "MISMATCH: r.npy against the float64 reference, "
                                  f"{failing} (accuracy)")
                 self.assertRegex(lines[1], "^reason: accuracy: ")
-                compare = self.compare("--result", "r.npy", "--no-diagnosis", status=1)
+                compare = self.compare("--result", "r.npy", "--diagnosis", "off", status=1)
                 self.assertEqual((compare["mismatches"], compare["failing"]), (0, failing))
 
     def test_reason_and_diagnosis_come_first(self):
@@ -466,8 +466,10 @@ class Rounding(VerifyTest):
         places = [out.index(start) if i == 0 else out.index("\n" + start)
                   for i, start in enumerate(starts)]
         self.assertEqual(places, sorted(places))
-        # One diagnosis fits: nothing is left to try. Where terms cancel, ULP say nothing.
-        for absent in ("\nnext: ", "\nnon-finite", "\n  ULP"):
+        self.assertIn("MISMATCH: x and dy are rounded to TF32 before they are multiplied (", out)
+        self.assertIn("\nnext: --accept input_precision if the kernel does so on purpose\n", out)
+        # Where terms cancel, ULP say nothing.
+        for absent in ("\nnon-finite", "\n  ULP"):
             self.assertNotIn(absent, out)
         self.assertEqual(out.count("rounding's = "), 1)
         self.assertGreater(self.compare("--result", "r.npy", status=1)["max_ulp"]["value"], 1000)
@@ -500,7 +502,7 @@ class Rounding(VerifyTest):
         self.assertIn("runs: 2 results, every bit equal", self.verify(*names[:2], *names[:2]))
         beyond = off(self.dw, ((0, 1), 0.1 * rng.standard_normal(self.dw[0, 1].shape)))
         self.result_file(beyond, name="run2.npy")
-        out = self.verify(*names, "--no-diagnosis", status=1)
+        out = self.verify(*names, "--diagnosis", "off", status=1)
         self.assertIn("beyond rounding: a race", out)
         self.assertTrue(out.startswith("MISMATCH: run2.npy"))
         compare = self.compare(*names, status=1)

@@ -97,12 +97,12 @@ struct Options {
 
 struct VerifyOptions : CriterionOptions {
   Words results;  // files
-  std::string golden, criterion, adders, order;
+  std::string golden, criterion, adders, order, diagnosis, accept;
   std::optional<double> slack;
   std::optional<std::int64_t> longest_sum, sample, seed, show, signs;
   std::string accumulated_on;  // a file
   std::optional<double> alpha, beta;
-  bool update_golden = false, diagnosis = true, fail_vacuous = false;
+  bool update_golden = false, fail_vacuous = false, fail_assumed = false;
   std::string save_diff, save_repro;  // a file, a folder
 };
 

@@ -268,16 +268,23 @@ void add_verify(Rows& rows, VerifyCommand& o) {
            "whether adders may have cut digits off, the default of 16-bit data, or only rounded",
            &v.adders);
   rows.add("--order", "any|natural", kComparison,
-           "errors of sums in any order that kernels use, the default, or in n, p, q alone",
-           &v.order);
+           "errors of sums in any order, the default, or in n, z, p, q alone", &v.order);
   add_criteria(rows, v);
+  rows.add("--accept", "FAULT,...", kComparison,
+           "match what the diagnosis explains by these faults, such as low_precision_sums",
+           &v.accept);
   add_fail_vacuous(rows, v.fail_vacuous, kComparison);
+  rows.add("--fail-assumed", "", kComparison,
+           "status 1 where it matches only if it sums in another order than n, z, p, q",
+           &v.fail_assumed);
   rows.add("--sample", "N", kExtent,
            "compare N elements, chosen by the seed, and all corners; each costs N*P*Q",
            Whole{&v.sample, 1});
   rows.add("--seed", "N", kExtent, "of --sample; 1 by default", Whole{&v.seed});
-  rows.add("--diagnosis,!--no-diagnosis", "", kMismatch,
-           "look for the fault that explains a mismatch; the default", &v.diagnosis);
+  rows.add(
+      "--diagnosis", "off|quick|full", kMismatch,
+      "look for the fault that explains a mismatch: for some seconds, the default, or to the end",
+      &v.diagnosis);
   rows.add("--show", "N", kReporting, "list the N elements that are most off",
            Whole{&v.show, 1, 10000});
   add_difference(rows, v.save_diff);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <numeric>
+#include <sstream>
 
 #include "files/tensor_name.hpp"
 #include "generate/signs.hpp"
@@ -124,7 +125,7 @@ Compared furthest(const Judged& judged, const Expected& reference, const Toleran
     Comparison comparison = compare_gradients(judged.problem, run.dtype, judged.sample.indices,
                                               run.values, expected, rounding);
     if (i > 1 && !(size(comparison) > size(worst.comparison))) continue;
-    worst = {run.name, first.name, run.dtype, std::move(comparison)};
+    worst = {{std::move(comparison)}, run.name, first.name, run.dtype};
   }
   return worst;
 }
@@ -388,19 +389,58 @@ Notes golden_difference(const Judged& judged, const Tolerance& tolerance) {
   return notes;
 }
 
+// Judges the gradients, and names them.
+Verdicts judge_subjects(Job& job, const VerifyCommand& options, const Judged& judged,
+                        const Tolerance& tolerance, const std::vector<const Gradient*>& subjects) {
+  std::vector<Subject> values;
+  values.reserve(subjects.size());
+  for (const Gradient* subject : subjects) values.push_back({subject->dtype, subject->values});
+  const Rules rules = {tolerance, summation_of(job, options), options.verify.order != "natural"};
+  std::optional<Rereader> rereader;
+  std::optional<Passes> passes;
+  if (why_read_once(job).empty()) passes.emplace(rereader.emplace(job, options).passes());
+  return judge(judged.problem, judged.sample.indices, judged.expected, values, rules,
+               passes ? &*passes : nullptr);
+}
+
+// Tells whether each of the faults "a+b" is one of --accept.
+bool is_accepted(const std::string& faults, const std::string& accept) {
+  std::istringstream each(faults);
+  for (std::string fault; std::getline(each, fault, '+');) {
+    if (cat(",", accept, ",").find(cat(",", fault, ",")) == std::string::npos) return false;
+  }
+  return true;
+}
+
+// Marks the verdicts on gradients that a fault explains, within rounding, which --accept names.
+void accept_faults(const VerifyCommand& options, const Judged& judged,
+                   const std::vector<const Gradient*>& subjects, VerifyReport& report) {
+  for (const auto& [subject, finding] : report.diagnosis->findings) {
+    if (finding.certainty == Certainty::size) continue;
+    if (!is_accepted(finding.fault, options.verify.accept)) continue;
+    for (std::size_t i = 0; i < subjects.size(); ++i) {
+      if (subject_name(judged, *subjects[i]) == subject && !report.verdicts[i].match()) {
+        report.verdicts[i].accepted = finding.fault;
+      }
+    }
+  }
+}
+
 // Looks for the fault after a mismatch, and writes a small problem.
-void explain(Job& job, const Judged& judged, const Verdicts& verdicts,
+void explain(Job& job, const Judged& judged, const Expected& expected,
              const std::vector<const Gradient*>& subjects, VerifyReport& report) {
   const VerifyCommand& options = report.options;
-  const Expected& expected = verdicts.expected(judged);
   std::vector<const Gradient*> wrong;
-  for (std::size_t i = 0; i < verdicts.all.size() && wrong.size() < kMaxExplained; ++i) {
-    if (!verdicts.all[i].comparison.match()) wrong.push_back(subjects[i]);
+  const std::size_t most = options.verify.accept.empty() ? kMaxExplained : subjects.size();
+  for (std::size_t i = 0; i < subjects.size() && wrong.size() < most; ++i) {
+    if (!report.verdicts[i].match()) wrong.push_back(subjects[i]);
   }
   if (wrong.empty()) return;
-  if (options.verify.diagnosis) {
+  if (options.verify.diagnosis != "off") {
     report.diagnosis = diagnose_mismatch(job, options, judged, expected, wrong);
+    accept_faults(options, judged, subjects, report);
   }
+  if (report.matches()) return;
   if (!options.verify.save_repro.empty()) {
     report.repro = save_repro(job, options, judged, expected, *wrong[0], report.tolerance,
                               worst_element(report.comparison()));
@@ -428,24 +468,32 @@ ReportPointer verify(const VerifyCommand& given) {
   check_files(options);
   const Judged judged = gather(job, options, needs_reference);
   const std::vector<const Gradient*> subjects = subjects_of(judged, tolerance);
-  const Verdicts verdicts = judge(job, options, judged, tolerance, subjects);
-  const Expected& expected = verdicts.expected(judged);
+  Verdicts verdicts = judge_subjects(job, options, judged, tolerance, subjects);
+  const Expected& expected = verdicts.wide ? *verdicts.wide : judged.expected;
   auto report = std::make_unique<VerifyReport>();
   report->problem = judged.problem;
   report->tolerance = tolerance;
   report->options = options;
   report->tensors = judged.tensors;
   report->pass = judged.pass;
-  report->verdicts = verdicts.all;
-  const bool only_zeros = !needs_reference && verdicts.all[0].comparison.all_zero;
-  report->vacuous = only_zeros ? "every expected value is 0" : judged.vacuous;
+  const bool golden = judged.golden && !tolerance.needs_terms();
+  const std::string& want = golden ? judged.golden->name : kReferenceName;
+  for (std::size_t i = 0; i < subjects.size(); ++i) {
+    report->verdicts.push_back(
+        {std::move(verdicts.all[i]), subjects[i]->name, want, subjects[i]->dtype});
+  }
+  const Verdict& first = report->verdicts[0];
+  const bool only_zeros = !needs_reference && first.comparison.all_zero;
+  report->vacuous = only_zeros               ? "every expected value is 0"
+                    : judged.vacuous.empty() ? first.vacuous
+                                             : judged.vacuous;
   report->not_tested = judged.not_tested;
   report->wrong_dtype = wrong_dtype(job, options, judged);
   report->coverage = coverage(judged.problem, options, judged.sample);
   report->notes.add(golden_difference(judged, tolerance));
   if (judged.results.size() > 1) report->notes.add(run_to_run(judged, expected, tolerance));
   report->notes.add(differences(options, judged, expected, tolerance));
-  explain(job, judged, verdicts, subjects, *report);
+  explain(job, judged, expected, subjects, *report);
   if (v.update_golden) {
     report->notes.add(update_golden(options, judged.problem, judged.results[0], report->matches()));
   }

@@ -8,7 +8,7 @@
 #include "check/reference_sum.hpp"
 #include "check/sample.hpp"
 #include "check/untested.hpp"
-#include "convgrad/compare.hpp"
+#include "check/verdict.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "job/job.hpp"
 #include "options/options.hpp"
@@ -41,7 +41,7 @@ struct Judged {
   std::optional<PassTaken> pass;        // unless files are compared with a file
   Tensors tensors;
 };
-inline constexpr const char* kReferenceName = "the float64 reference";
+inline const std::string kReferenceName = "the float64 reference";
 
 // Returns the criterion of the options. Throws Error(usage) where they exclude each other.
 Tolerance judged_by(const VerifyOptions& options);
@@ -56,12 +56,23 @@ Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_referen
 // Reads, computes and sums what the options ask for, and writes --output.
 Judged gather(Job& job, const VerifyCommand& options, bool needs_reference);
 
-// Computes the reference at some entries, by another pass over x and dy, which must be files.
-Expected exact_entries(Job& job, const VerifyCommand& options,
-                       const std::vector<std::int64_t>& indices, const Summation& summation);
+// Reads x and dy again, which must be files.
+class Rereader {
+ public:
+  // Refers to both. Blocks of whole images may take so much memory.
+  Rereader(Job& job, const VerifyCommand& options);
+  Passes passes();
+  // Returns why the known faults, which read whole images, cannot be tried, or "".
+  const std::string& why_no_images() const { return why_no_images_; }
 
-// Plans another pass over x and dy, for a check that takes so much memory.
-Plan plan_again(const Job& job, const VerifyCommand& options, std::int64_t check_bytes);
+ private:
+  Job& job_;
+  const VerifyCommand& options_;
+  TaskPool pool_;
+  NpySource source_;
+  Plan images_;
+  std::string why_no_images_;
+};
 
 // Returns why x and dy cannot be read a second time, as a clause, or "".
 std::string why_read_once(const Job& job);
@@ -74,20 +85,12 @@ struct Notes {
   void add(const Notes& more);
 };
 
-// Names an order of the sum whose errors are larger than those of n, z, p, q.
-struct OrderUsed {
-  std::string text;    // "that takes even and odd images apart", after "a sum"
-  double rms = 0;      // of errors, in units of what the order n, z, p, q makes
-  double allowed = 0;  // by this order
-};
-
 // Names a gradient and what it was compared with: "im2col_gemm", "dw.npy", "the float64 reference".
-struct Compared {
+struct Compared : convgrad::Verdict {
   std::string got, want;
   DType dtype = DType::f32;
-  Comparison comparison;
-  std::optional<OrderUsed> order = {};  // without which it would not match
-  bool cut = false;  // float32 data: with the adders of tensor cores it would match
+  std::string accepted = "";  // the fault of --accept that explains it, or ""
+  bool match() const { return comparison.match() || !accepted.empty(); }
 };
 
 // Says which known faults explain what did not match.
@@ -96,6 +99,7 @@ struct DiagnosisReport {
     std::string subject;
     Finding finding;
   };
+  bool quick = true;               // there is a longer search
   std::vector<std::string> lines;  // of text, in order: findings, and what is said besides
   std::vector<std::string> said;
   std::vector<Named> findings;
@@ -148,26 +152,8 @@ inline constexpr std::size_t kMaxExplained = 2;  // gradients whose faults are l
 
 ReportPointer verify(const VerifyCommand& options);
 
-// Holds verdicts, and what they were judged by where a wider order explains one of them.
-struct Verdicts {
-  std::vector<Compared> all;
-  std::optional<Expected> wide;
-
-  const Expected& expected(const Judged& judged) const { return wide ? *wide : judged.expected; }
-};
-// Returns the verdicts on these gradients, which are judged's. Where errors are larger than the
-// order n, z, p, q makes, it looks for another order that makes such: then the verdict says which,
-// its scales allow it, and structure decides what they would hide. Reads x and dy again for that.
-Verdicts judge(Job& job, const VerifyCommand& options, const Judged& judged,
-               const Tolerance& tolerance, const std::vector<const Gradient*>& subjects);
-// Returns the structure of errors that x or dy make when they are rounded to a narrow type.
-std::optional<Structure> rounded_inputs(Job& job, const VerifyCommand& options,
-                                        const Judged& judged, const Expected& expected,
-                                        const Gradient& gradient);
-// Returns true if a known fault explains a gradient with errors no larger than those of the order
-// n, z, p, q.
-bool is_known_fault(Job& job, const VerifyCommand& options, const Judged& judged,
-                    const Gradient& gradient);
+// Returns "the result" where there is one, or the name of one of several.
+std::string subject_name(const Judged& judged, const Gradient& gradient);
 
 // Says which known fault explains mismatches of these gradients, which are judged's. Reads x and dy
 // again.

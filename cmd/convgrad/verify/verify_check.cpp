@@ -64,6 +64,13 @@ class Checks final : public BlockSum {
   std::vector<BlockSum*> sums_;
 };
 
+// Tells whether the entries of a sample are summed by themselves. An entry takes about as long as
+// kWholeForOne of all of them.
+constexpr std::int64_t kWholeForOne = 8;
+bool sums_sample(const VerifyCommand& options, const WgradProblem& problem) {
+  return options.verify.sample && *options.verify.sample < problem.dw_count() / kWholeForOne;
+}
+
 // Makes the one pass: a kernel or the reference computes, and the checks sum beside it.
 class Pass {
  public:
@@ -77,7 +84,7 @@ class Pass {
         pool_(plan_.threads),
         untested_(problem) {
     const bool by_reference = job.backend == Backend::reference;
-    const bool samples = options.verify.sample.has_value();
+    const bool samples = sums_sample(options, problem);
     const Summation summation = summation_of(job, options);
     if (computes_ && !by_reference) gradient_ = make_sum(plan_, pool_);
     if ((computes_ && by_reference) || (needs_reference && !samples)) {
@@ -102,8 +109,15 @@ class Pass {
 
   const double* dw() const { return dw_; }
   // Returns the reference where it is compared; once, when dw() is no longer needed.
-  Expected take_expected() {
-    return sampled_ ? sampled_->take_expected() : reference_->take_expected();
+  Expected take_expected(const Sample& sample) {
+    if (sampled_) return sampled_->take_expected();
+    Expected whole = reference_->take_expected();
+    if (sample.indices.empty()) return whole;
+    for (std::vector<double>* each :
+         {&whole.values, &whole.tails, &whole.magnitudes, &whole.scales, &whole.limits}) {
+      if (!each->empty()) *each = picked(*each, sample.indices);
+    }
+    return whole;
   }
 
   // Returns why whatever is computed from these tensors would match, or "".
@@ -225,6 +239,10 @@ Tolerance judged_by(const VerifyOptions& o) {
   }
   if (!o.adders.empty()) check_known("--adders", o.adders, {"tensor-core", "ieee"});
   if (!o.order.empty()) check_known("--order", o.order, {"any", "natural"});
+  if (!o.diagnosis.empty()) check_known("--diagnosis", o.diagnosis, {"off", "quick", "full"});
+  if (!o.accept.empty() && o.diagnosis == "off") {
+    misuse("--accept: given with --diagnosis off, which names no fault");
+  }
   const bool rounding = tolerance.criterion == Criterion::rounding;
   if (o.slack) {
     if (!rounding) misuse("--slack: expected only with --criterion rounding");
@@ -261,14 +279,15 @@ Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_referen
   const bool computes = v.results.empty();
   PlanOptions planned = plan_options(job, options);
   if (!computes) planned.backend = Backend::reference;  // which has no part in it
-  const bool judges = needs_reference && !v.sample;
+  const bool samples = sums_sample(options, job.problem);
+  const bool judges = needs_reference && !samples;
   const bool by_reference = computes && job.backend == Backend::reference;
   std::int64_t check_bytes = 0;
   if (judges || by_reference) {
     check_bytes = ReferenceSum::memory_bytes(
         job.problem, judges ? std::optional(summation_of(job, options)) : std::nullopt);
   }
-  if (v.sample) {
+  if (samples) {
     check_bytes += SampledSum::memory_bytes(std::min(*v.sample, job.problem.dw_count()) + 32);
   }
   // The buffer, and what of it is expected.
@@ -299,7 +318,7 @@ Judged gather(Job& job, const VerifyCommand& options, bool needs_reference) {
     }
   }
   if (needs_reference) {
-    judged.expected = pass.take_expected();
+    judged.expected = pass.take_expected(judged.sample);
     if (!judged.buffer.empty()) {
       add_to_buffer(job.problem.dtype, judged.problem.out_dtype, v.beta.value_or(1), judged.buffer,
                     judged.expected);
@@ -320,22 +339,50 @@ std::string why_read_once(const Job& job) {
   return "";
 }
 
-Plan plan_again(const Job& job, const VerifyCommand& options, std::int64_t check_bytes) {
-  PlanOptions planned = plan_options(job, options);
-  planned.backend = Backend::reference;
-  planned.check_bytes = check_bytes;
-  return plan_job(job, planned);
+namespace {
+
+std::int64_t memory_limit(const VerifyCommand& options) {
+  const std::int64_t asked = plan_options(options).memory_limit_bytes;
+  return asked > 0 ? asked : this_machine().memory_bytes;
 }
 
-Expected exact_entries(Job& job, const VerifyCommand& options,
-                       const std::vector<std::int64_t>& indices, const Summation& summation) {
-  const Plan plan =
-      plan_again(job, options, SampledSum::memory_bytes(static_cast<std::int64_t>(indices.size())));
-  TaskPool pool(plan.threads);
-  SampledSum sum(job.problem, pool, indices, summation);
-  run_job(job, plan, nullptr, &sum);
-  sum.finish();
-  return sum.take_expected();
+// Returns why whole images of x and dy, as the plan has them, do not fit the memory, or "".
+std::string why_too_large(const Job& job, const VerifyCommand& options, const Plan& images) {
+  const double image =
+      static_cast<double>(job.x->header().payload_bytes + job.dy->header().payload_bytes) /
+      static_cast<double>(std::max<std::int64_t>(job.problem.N, 1));
+  const auto limit = static_cast<double>(memory_limit(options));
+  // The next block is read beside the present one, which is copied as float64.
+  const double copies =
+      static_cast<double>(std::min<std::int64_t>(images.schedule.blocks.count, 2)) +
+      8.0 / static_cast<double>(dtype_bytes(job.problem.dtype));
+  const double held = image * copies;
+  if (!(held > limit)) return "";
+  return cat("it needs whole images of x and dy, ", format_bytes(held), ", the limit is ",
+             format_bytes(limit));
+}
+
+constexpr std::int64_t kImageBytes = std::int64_t{8} << 20;
+
+}  // namespace
+
+Rereader::Rereader(Job& job, const VerifyCommand& options)
+    : job_(job),
+      options_(options),
+      pool_(options.execution.threads > 0 ? options.execution.threads : this_machine().threads),
+      source_(*job.x, *job.dy),
+      images_(image_plan(job.problem, kImageBytes)),
+      why_no_images_(why_too_large(job, options, images_)) {}
+
+Passes Rereader::passes() {
+  const auto run = [this](BlockSum& sum, std::int64_t bytes) {
+    PlanOptions planned = plan_options(job_, options_);
+    planned.backend = Backend::reference;
+    planned.check_bytes = bytes;
+    run_job(job_, plan_job(job_, planned), nullptr, &sum);
+    sum.finish();
+  };
+  return {pool_, run, source_, why_no_images_.empty() ? &images_ : nullptr, memory_limit(options_)};
 }
 
 }  // namespace convgrad::cli

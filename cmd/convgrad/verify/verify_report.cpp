@@ -167,6 +167,18 @@ std::string pixel_text(const WgradProblem& pb, std::int64_t pixel) {
   return bracketed(at);
 }
 
+// Names the fault that explains what is shown, or is "".
+std::string cause_of(const VerifyReport& r) {
+  if (!r.diagnosis || r.diagnosis->findings.empty()) return "";
+  const auto& findings = r.diagnosis->findings;
+  if (findings[0].finding.certainty == Certainty::size) return "";
+  std::string text = findings[0].finding.text;
+  for (std::size_t i = 1; i < findings.size() && findings[i].subject == findings[0].subject; ++i) {
+    text += ", or " + findings[i].finding.text;
+  }
+  return text;
+}
+
 std::string structure_text(const VerifyReport& r, const Structure& s) {
   const std::string chance = cat("by chance once in 2^", fixed(s.bits, 0), " times");
   switch (s.form) {
@@ -189,9 +201,15 @@ std::string structure_text(const VerifyReport& r, const Structure& s) {
 // Returns what is wrong besides elements that fail by themselves, or "".
 std::string reason_text(const VerifyReport& r, const Compared& v) {
   const Comparison& c = v.comparison;
-  if (v.cut) {
+  if (v.cut && v.cut->longest_sum == 0) {
     return "reason: adders: errors are those of 3xTF32 on tensor cores, whose adders cut digits "
            "off; --adders tensor-core accepts it";
+  }
+  if (v.cut) {
+    return cat(
+        "reason: adders: errors are those of sums on tensor cores, whose adders cut digits "
+        "off, of up to ",
+        v.cut->longest_sum, " terms at a time; --longest-sum ", v.cut->longest_sum, " accepts it");
   }
   if (c.structure) return structure_text(r, *c.structure);
   return is_accuracy(r, c) ? accuracy_text(r, c) : "";
@@ -200,6 +218,10 @@ std::string reason_text(const VerifyReport& r, const Compared& v) {
 // Returns "agrees to 13.4 bits; right float32 sums of these data agree to 19.7".
 std::string agreement_line(const VerifyReport& r, const Compared& v) {
   const Comparison& c = v.comparison;
+  if (c.rounding && c.rounding->zero) {
+    return cat("the gradient is 0 as far as float64 shows; errors at most ",
+               group_text(r.problem, c.rounding->worst));
+  }
   std::string text = "agrees to " + agreement_text(c.relative_error);
   if (std::isinf(c.abs.value)) text += " where both are finite";
   if (!c.rounding) return text;
@@ -224,7 +246,14 @@ std::string detectable_text(const RoundingErrors& e) {
 }
 
 bool all_match(const VerifyReport& r) {
-  return std::ranges::all_of(r.verdicts, [](const Compared& v) { return v.comparison.match(); });
+  return std::ranges::all_of(r.verdicts, [](const Compared& v) { return v.match(); });
+}
+
+// Returns true if it fails because an order is assumed, and --fail-assumed says that it should.
+bool is_assumed_failure(const VerifyReport& r) {
+  return r.options.verify.fail_assumed && all_match(r) &&
+         std::ranges::any_of(r.verdicts,
+                             [](const Compared& v) { return v.order_assumed.has_value(); });
 }
 
 // Returns true if it fails because nothing was tested, and --fail-vacuous says that it should.
@@ -234,8 +263,8 @@ bool is_vacuous_failure(const VerifyReport& r) {
 
 // Returns "3 of 36 elements fail", or which elements do together where none does alone.
 std::string failing_text(const VerifyReport& r, const Comparison& c) {
-  if (c.mismatches > 0 || c.match() || c.structure)
-    return cat(c.mismatches, " of ", c.count, " elements fail");
+  if (c.mismatches > 0 || c.match()) return cat(c.mismatches, " of ", c.count, " elements fail");
+  if (c.structure) return "no element is off by itself, but their errors have a pattern";
   const GroupError& worst = c.rounding->worst;
   return cat("no single element fails, but ", group_name(r.problem, worst),
              worst.kind == GroupKind::all ? " together do" : " does");
@@ -245,6 +274,13 @@ const char* but_runs_differ(const VerifyReport& r) {
   return r.notes.failed && all_match(r) ? ", but the runs differ" : "";
 }
 
+std::string order_text(const Verdict::Order& order) {
+  return cat("it sums in another order than n, z, p, q: errors are ", general(order.rms, 3),
+             " times what that order makes, another may make ", general(order.allowed, 3),
+             "; --order natural or the probe (generate --signs) decides");
+}
+
+// Returns the verdict and its cause, which comes first if there is one.
 std::string verdict_line(const VerifyReport& r, const Compared& v, bool match) {
   const Comparison& c = v.comparison;
   const std::string compared = cat(v.got, " against ", v.want);
@@ -255,26 +291,30 @@ std::string verdict_line(const VerifyReport& r, const Compared& v, bool match) {
     return cat(match ? "MATCH, but " : "MISMATCH: ", "nothing was tested: ", r.vacuous, "; ",
                compared);
   }
+  const std::string cause = cause_of(r);
+  if (v.match() && v.order_assumed) {
+    return cat(match ? "MATCH if " : "MISMATCH: it matches only if ", order_text(*v.order_assumed),
+               "; ", compared);
+  }
+  if (!v.accepted.empty()) {
+    return cat("MATCH, with ", v.accepted, " accepted: ", cause, "; ", compared);
+  }
+  if (!match && !cause.empty()) {
+    return cat("MISMATCH: ", cause, " (", failing_text(r, c), "); ", compared);
+  }
   const double part =
       c.count > 0 ? 100.0 * static_cast<double>(c.mismatches) / static_cast<double>(c.count) : 0;
-  const bool some = c.mismatches > 0 || c.match() || c.structure;
-  std::string text = cat(match ? "MATCH: " : "MISMATCH: ", compared, ", ", failing_text(r, c),
-                         some                ? cat(" (", general(part, 3), " %)")
-                         : is_accuracy(r, c) ? " (accuracy)"
-                                             : "",
-                         but_runs_differ(r));
-  if (v.order) {
-    text +=
-        cat(", as a sum ", v.order->text, " (", general(v.order->rms, 3),
-            " times what the order n, p, q makes, of ", general(v.order->allowed, 3), " allowed)");
-  }
-  return text;
+  return cat(match ? "MATCH: " : "MISMATCH: ", compared, ", ", failing_text(r, c),
+             c.mismatches > 0 || c.match() ? cat(" (", general(part, 3), " %)")
+             : is_accuracy(r, c)           ? " (accuracy)"
+                                           : "",
+             but_runs_differ(r));
 }
 
 // Returns a line about a gradient that is not reported in full.
 std::string other_line(const VerifyReport& r, const Compared& v) {
   const Comparison& c = v.comparison;
-  std::string text = cat(v.got, ": ", c.match() ? "MATCH" : "MISMATCH", " against ", v.want, ", ",
+  std::string text = cat(v.got, ": ", v.match() ? "MATCH" : "MISMATCH", " against ", v.want, ", ",
                          failing_text(r, c), ", agrees to ", agreement_text(c.relative_error));
   if (c.rounding) text += cat(", errors ", group_text(r.problem, c.rounding->worst));
   return text;
@@ -312,9 +352,14 @@ std::string listed(const char* label, const std::vector<std::string>& items) {
 
 // Returns what to do where no known fault explains a result, or "".
 std::string next_step(const VerifyReport& r, const Comparison& c) {
-  if (!r.diagnosis || r.diagnosis->tried == 0 || !r.diagnosis->findings.empty()) return "";
+  if (!r.diagnosis || r.diagnosis->tried == 0 || r.matches()) return "";
   const VerifyOptions& v = r.options.verify;
   std::vector<std::string> steps;
+  if (!r.diagnosis->findings.empty()) {
+    const Finding& first = r.diagnosis->findings[0].finding;
+    if (!is_lower_precision(first) || first.certainty == Certainty::size) return "";
+    return cat("next: --accept ", first.fault, " if the kernel does so on purpose");
+  }
   if (c.mismatches > 0 && v.save_repro.empty()) {
     steps.emplace_back("--save-repro DIR writes a small problem that fails");
   }
@@ -342,7 +387,7 @@ Json comparison_json(const VerifyReport& r, const Compared& v) {
     if (has_rounding(r)) tap["rounding"] = number(c.taps[i].rounding);
     taps.push_back(tap);
   }
-  Json json = {{"verdict", c.match() ? "match" : "mismatch"},
+  Json json = {{"verdict", v.match() ? "match" : "mismatch"},
                {"got", v.got},
                {"dtype", dtype_name(v.dtype)},
                {"want", v.want},
@@ -356,16 +401,18 @@ Json comparison_json(const VerifyReport& r, const Compared& v) {
                {"max_ulp", error_json(r.problem, c.ulp)}};
   if (c.has_bound) json["max_ratio"] = error_json(r.problem, c.ratio);
   if (c.rounding) json["rounding"] = rounding_json(r.problem, *c.rounding);
-  if (v.order) {
-    json["order"] = {
-        {"sum", v.order->text}, {"rms", v.order->rms}, {"allowed", number(v.order->allowed)}};
+  if (v.order_assumed) {
+    json["order_assumed"] = {{"rms", number(v.order_assumed->rms)},
+                             {"allowed", number(v.order_assumed->allowed)}};
   }
+  if (!v.accepted.empty()) json["accepted"] = v.accepted;
   if (c.structure) json["structure"] = structure_json(r, *c.structure);
   if (!c.match()) {
     json["reason"] = v.cut               ? "adders"
                      : c.structure       ? "structure"
                      : is_accuracy(r, c) ? "accuracy"
                                          : "elements";
+    if (v.cut && v.cut->longest_sum > 0) json["longest_sum"] = v.cut->longest_sum;
   }
   if (c.mismatches > 0) json["first_mismatch"] = error_json(r.problem, c.first_mismatch);
   json["taps"] = taps;
@@ -395,6 +442,7 @@ Json compare_json(const VerifyReport& r) {
   json["failing"].get_ref<std::string&>() += but_runs_differ(r);
   json["vacuous"] = !r.vacuous.empty();
   if (is_vacuous_failure(r)) json["reason"] = "vacuous";
+  if (is_assumed_failure(r)) json["reason"] = "assumed";
   if (!r.wrong_dtype.empty()) {
     if (all_match(r)) json["reason"] = "dtype";
     json["wrong_dtype"] = r.wrong_dtype;
@@ -476,7 +524,8 @@ void DiagnosisReport::add(const std::string& subject, const Diagnosis& found) {
     if (!found.where.empty()) say("the wrong elements are " + found.where);
   }
   if (found.untried > 0) {
-    say(cat(found.untried, " faults were not tried: they would take too long; try fewer images"));
+    say(cat(found.untried, " faults were not tried: they would take too long; try ",
+            quick ? "--diagnosis full, or " : "", "fewer images"));
   }
 }
 
@@ -497,13 +546,13 @@ Json DiagnosisReport::json() const {
 }
 
 std::size_t VerifyReport::shown() const {
-  const auto wrong =
-      std::ranges::find_if(verdicts, [](const Compared& v) { return !v.comparison.match(); });
+  const auto wrong = std::ranges::find_if(verdicts, [](const Compared& v) { return !v.match(); });
   return wrong == verdicts.end() ? 0 : static_cast<std::size_t>(wrong - verdicts.begin());
 }
 
 bool VerifyReport::matches() const {
-  return !notes.failed && wrong_dtype.empty() && !is_vacuous_failure(*this) && all_match(*this);
+  return !notes.failed && wrong_dtype.empty() && !is_vacuous_failure(*this) &&
+         !is_assumed_failure(*this) && all_match(*this);
 }
 
 std::string VerifyReport::text() const {
@@ -524,7 +573,9 @@ std::string VerifyReport::text() const {
   add_all(repro.lines);
   add(next_step(*this, c));
   if (c.want_nonfinite.nan + c.want_nonfinite.inf < c.count) add(agreement_line(*this, full));
-  if (match && c.rounding && vacuous.empty()) add(detectable_text(*c.rounding));
+  if (match && c.rounding && !c.rounding->zero && vacuous.empty()) {
+    add(detectable_text(*c.rounding));
+  }
   if (match) add(listed("not tested: ", not_tested));
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     if (i != shown()) add(other_line(*this, verdicts[i]));
@@ -551,30 +602,10 @@ Json VerifyReport::json() const {
   return json;
 }
 
-// Returns "3 of 36 elements fail, errors 31.2 times rounding's (25.4 allowed), largest error/bound
-// 12.5 at [0,1,2,3]: got 1.5, want 1.25; diagnosis: ...".
 std::string VerifyReport::in_short() const {
   if (matches()) return "";
-  if (!wrong_dtype.empty() && all_match(*this)) return wrong_dtype;
-  if (is_vacuous_failure(*this)) return "nothing was tested: " + vacuous;
-  const auto exact = [](double value) {
-    return std::isfinite(value) ? Json(value).dump() : general(value, 3);
-  };
-  const Comparison& c = comparison();
-  std::string text = failing_text(*this, c) + but_runs_differ(*this);
-  if (c.rounding) {
-    const GroupError& worst = c.rounding->worst;
-    text += cat(", errors ", general(worst.rms, 3), " times rounding's (",
-                general(worst.allowed, 3), " allowed)");
-  }
-  const ElementError& error = c.has_bound ? c.ratio : c.abs;
-  if (error.index >= 0) {
-    text += cat(", largest ", c.has_bound ? "error/bound " : "error ", exact(error.value), " at ",
-                element_text(problem, error.index), ": got ", exact(error.got), ", want ",
-                exact(error.want));
-  }
-  const bool is_named = diagnosis && !diagnosis->findings.empty();
-  return is_named ? cat(text, "; diagnosis: ", diagnosis->findings[0].finding.text) : text;
+  const std::string line = verdict_line(*this, verdicts[shown()], false);
+  return line.substr(line.find(' ') + 1);
 }
 
 }  // namespace convgrad::cli

@@ -112,6 +112,10 @@ class Alternatives {
 
   // Adds what the reading does in the pixels in which it explains the errors.
   void add_in_pixels(const Fault& everywhere, const Added& added, int least_usual) {
+    if (ranges_.fits_everywhere(added, 1)) {
+      found_.push_back(everywhere);
+      return;
+    }
     for (const Candidate& c : ranges_.find(added, plain_walk(), 1, least_usual)) {
       Fault& fault = found_.emplace_back(everywhere);
       fault.text += cat(", in ", pixels_text(pb_, c.pixels, ""), " alone");

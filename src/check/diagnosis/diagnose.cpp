@@ -1,5 +1,6 @@
 // diagnose.cpp - the search: a few entries by every fault, then many by those that are left.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -28,8 +29,13 @@ using List = std::vector<Fault>;
 class Search {
  public:
   Search(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
-         double multiply_adds)
-      : evidence_(suspect), images_(images), source_(source), pool_(pool), budget_(multiply_adds) {}
+         double multiply_adds, double seconds)
+      : evidence_(suspect),
+        images_(images),
+        source_(source),
+        pool_(pool),
+        budget_(multiply_adds),
+        seconds_(seconds) {}
 
   Diagnosis run() {
     const WgradProblem& pb = evidence_.problem();
@@ -103,6 +109,10 @@ class Search {
       if (finder.needs_sample && sample.at.empty()) continue;
       if (finder.stage == Stage::unsettled && settled()) continue;
       if (finder.stage == Stage::unfitted && !fits_.empty()) continue;
+      if (is_late()) {
+        ++result_.untried;
+        continue;
+      }
       finder.find(sample);
     }
   }
@@ -112,6 +122,11 @@ class Search {
       if (fit.finding.fault != "nonfinite_suppressed") continue;
       fit.finding.text += nonfinite_text(evidence_, sample);
     }
+  }
+
+  bool is_late() const {
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
+    return spent.count() > seconds_;
   }
 
   double cost(std::size_t entries) const {
@@ -351,6 +366,8 @@ class Search {
   BlockSource& source_;
   TaskPool& pool_;
   double budget_;  // multiply-adds that are left
+  const double seconds_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   List reported_;
   std::vector<Fitting> fits_;
   Diagnosis result_;
@@ -358,6 +375,11 @@ class Search {
 
 }  // namespace
 }  // namespace diagnosis
+
+bool is_lower_precision(const Finding& finding) {
+  return finding.fault.find("precision") != std::string::npos &&
+         finding.fault.find('+') == std::string::npos;
+}
 
 Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes) {
   Plan plan;
@@ -378,8 +400,8 @@ Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes) {
 }
 
 Diagnosis diagnose(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
-                   double multiply_adds) {
-  return diagnosis::Search(suspect, images, source, pool, multiply_adds).run();
+                   double multiply_adds, double seconds) {
+  return diagnosis::Search(suspect, images, source, pool, multiply_adds, seconds).run();
 }
 
 }  // namespace convgrad

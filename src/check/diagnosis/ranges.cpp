@@ -16,7 +16,7 @@ constexpr std::size_t kMostCandidates = 4, kMostKept = 64;
 // Every pixel is tried as an end, or only beginnings of rows and chunks if they are more than this.
 constexpr std::int64_t kMostEnds = std::int64_t{1} << 18;
 constexpr std::int64_t kChunk = 512;
-constexpr double kMostSteps = 3e8;  // comparisons
+constexpr double kMostSteps = 1e7;  // comparisons of a walk
 // Tiles and lanes have these sizes; the second line of entries is enough for the few ranges there.
 constexpr std::int64_t kTiles[] = {4, 8, 16, 32}, kLanes[] = {2, 4, 8, 16, 32, 64, 128};
 constexpr std::size_t kEntriesOfFew = 32;
@@ -24,6 +24,14 @@ constexpr std::size_t kEntriesOfFew = 32;
 // Tells whether a walk's ranges are single steps: two tiles in a row are no shape.
 bool is_single(const Pixels& walk) {
   return walk.by == By::place || walk.by == By::tile || walk.by == By::image_tile;
+}
+
+// The usual forms come first, then those that fit best, to a bit; of equal ones the first.
+bool before(const Candidate& a, const Candidate& b) {
+  const auto rank = [](const Candidate& c) {
+    return std::tuple(c.form, std::floor(std::log2(1 + c.misfit)), c.pixels.range.begin);
+  };
+  return rank(a) < rank(b);
 }
 
 }  // namespace
@@ -73,14 +81,20 @@ int form_of(const WgradProblem& pb, const Pixels& pixels) {
   return r.size() == 1 ? 4 : last || r.begin == 0 ? kEnds : kAnyForm;
 }
 
-std::vector<std::int64_t> Ranges::ends(const Pixels& walk) const {
+std::vector<std::int64_t> Ranges::ends(const Pixels& walk, bool fine) const {
   const std::int64_t count = step_count(pb_, walk), row = pb_.axis[2].out;
   std::vector<std::int64_t> result;
   for (std::int64_t i = 0; i <= count; ++i) {
-    const bool some = walk.by != By::pixel || count <= kMostEnds;
+    const bool some = walk.by != By::pixel || (fine && count <= kMostEnds);
     if (some || i == count || i % row == 0 || i % kChunk == 0) result.push_back(i);
   }
   return result;
+}
+
+bool Ranges::fits_everywhere(const Added& added, double number) const {
+  const Pixels walk;
+  return !clues_.empty() &&
+         misfit(sums(added, walk, {0, step_count(pb_, walk)}), 0, 1, number).has_value();
 }
 
 Ranges::Sums Ranges::sums(const Added& added, const Pixels& walk,
@@ -145,30 +159,10 @@ std::vector<Candidate> Ranges::find(const Added& added, const std::vector<Pixels
                                     double number, int least_usual) const {
   std::vector<Candidate> found;
   if (clues_.empty()) return found;
-  // The usual forms come first, then those that fit best, to a bit; of equal ones the first.
-  const auto before = [](const Candidate& a, const Candidate& b) {
-    const auto rank = [](const Candidate& c) {
-      return std::tuple(c.form, std::floor(std::log2(1 + c.misfit)), c.pixels.range.begin);
-    };
-    return rank(a) < rank(b);
-  };
-  for (const Pixels& walk : walks) {
-    const std::vector<std::int64_t> at = ends(walk);
-    const Sums of = sums(added, walk, at);
-    each_pair(of, number, is_single(walk), [&](std::size_t begin, std::size_t end) {
-      // A range of all pixels is a zero or a factor, which fillings name.
-      if (begin == 0 && end + 1 == at.size()) return;
-      const auto off = misfit(of, begin, end, number);
-      if (!off) return;
-      Candidate c = {walk, *off};
-      c.pixels.range = {at[begin], at[end]};
-      c.form = form_of(pb_, c.pixels);
-      if (c.form > least_usual) return;
-      found.push_back(c);
-      if (found.size() < 2 * kMostKept) return;
-      std::sort(found.begin(), found.end(), before);
-      found.resize(kMostKept);
-    });
+  // Rows and chunks first: single pixels have many more ends.
+  for (const bool fine : {false, true}) {
+    if (!found.empty()) break;
+    for (const Pixels& walk : walks) find_by(added, walk, fine, number, least_usual, found);
   }
   std::sort(found.begin(), found.end(), before);
   std::erase_if(found, [form = found.empty() ? 0 : found[0].form](const Candidate& c) {
@@ -176,6 +170,28 @@ std::vector<Candidate> Ranges::find(const Added& added, const std::vector<Pixels
   });
   found.resize(std::min(found.size(), kMostCandidates));
   return found;
+}
+
+// Adds the ranges of a walk that explain the errors.
+void Ranges::find_by(const Added& added, const Pixels& walk, bool fine, double number,
+                     int least_usual, std::vector<Candidate>& found) const {
+  if (fine && walk.by != By::pixel) return;  // all of their ends are tried at first
+  const std::vector<std::int64_t> at = ends(walk, fine);
+  const Sums of = sums(added, walk, at);
+  each_pair(of, number, is_single(walk), [&](std::size_t begin, std::size_t end) {
+    // A range of all pixels is a zero or a factor, which fillings name.
+    if (begin == 0 && end + 1 == at.size()) return;
+    const auto off = misfit(of, begin, end, number);
+    if (!off) return;
+    Candidate c = {walk, *off};
+    c.pixels.range = {at[begin], at[end]};
+    c.form = form_of(pb_, c.pixels);
+    if (c.form > least_usual) return;
+    found.push_back(c);
+    if (found.size() < 2 * kMostKept) return;
+    std::sort(found.begin(), found.end(), before);
+    found.resize(kMostKept);
+  });
 }
 
 namespace {

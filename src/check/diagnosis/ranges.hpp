@@ -26,10 +26,16 @@ class Ranges {
   std::vector<Candidate> find(const Added& added, const std::vector<Pixels>& walks, double number,
                               int least_usual) const;
 
+  // Tells whether the terms of all pixels, times the number, are the errors.
+  bool fits_everywhere(const Added& added, double number) const;
+
  private:
   using Sums = std::vector<std::vector<double>>;  // of each clue, of the first steps
   Sums sums(const Added& added, const Pixels& walk, const std::vector<std::int64_t>& ends) const;
-  std::vector<std::int64_t> ends(const Pixels& walk) const;
+  // Of single pixels only if fine.
+  std::vector<std::int64_t> ends(const Pixels& walk, bool fine) const;
+  void find_by(const Added& added, const Pixels& walk, bool fine, double number, int least_usual,
+               std::vector<Candidate>& found) const;
   double tolerance(std::size_t e) const { return clues_[e].step + tolerance_ * clues_[e].scale; }
   std::optional<double> misfit(const Sums& sums, std::size_t begin, std::size_t end,
                                double number) const;

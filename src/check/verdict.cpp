@@ -1,0 +1,408 @@
+#include "check/verdict.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "check/diagnosis.hpp"
+#include "check/order_walk.hpp"
+#include "check/pixel_sum.hpp"
+#include "check/reference_sum.hpp"
+#include "check/rounding.hpp"
+#include "check/sample.hpp"
+
+namespace convgrad {
+namespace {
+
+// So many entries of a group that fails are looked at, to rule out other orders.
+constexpr std::size_t kLooked = 64;
+// One in 10^15 normal numbers, which the errors of right sums are about, is beyond that. A pixel
+// that is left out has the root of the number of elements, where its terms are of the size of the
+// errors.
+constexpr double kMostPixelSpreads = 8;
+// Digits that adders cut off are at least that part of what is granted: 0.33 to 0.75 where 3xTF32
+// was simulated (tests/cli/test_orders.py does it), of data of one sign and of both.
+constexpr double kLeastCut = 0.3;
+// The normal number that is exceeded once in 256 times.
+constexpr double kOfOneSign = 2.66;
+// So many multiply-adds are spent at what may be right.
+constexpr double kSecondLookBudget = 0x1p27;
+
+bool in_group(const WgradProblem& pb, const GroupError& group, std::int64_t index) {
+  switch (group.kind) {
+    case GroupKind::tap:
+      return index / pb.K / pb.group_c() == group.index;
+    case GroupKind::input_channel:
+      return index % pb.K / pb.group_k() * pb.group_c() + index / pb.K % pb.group_c() ==
+             group.index;
+    case GroupKind::output_channel:
+      return index % pb.K == group.index;
+    case GroupKind::all:
+      return true;
+    default:
+      return index == group.index;
+  }
+}
+
+// Takes a second look at gradients whose errors are too large for the order n, z, p, q.
+class SecondLook {
+ public:
+  SecondLook(const WgradProblem& problem, std::span<const std::int64_t> indices,
+             const Expected& expected, const Rules& rules, Passes& passes)
+      : problem_(problem), indices_(indices), expected_(expected), rules_(rules), passes_(passes) {}
+
+  // Returns the verdicts of the first look, with what other orders or adders explain.
+  Verdicts judge(std::span<const Subject> subjects, std::vector<Verdict> verdicts) {
+    const std::vector<std::size_t> open = open_verdicts(subjects, verdicts);
+    if (open.empty()) return {std::move(verdicts), {}};
+    Positions all(expected_.values.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+    const std::vector<OrderWalk> walks = walks_of(all);
+    Expected wide = expected_;
+    wide.scales = widened(all, walks, false);
+    // The order n, z, p, q may be lucky with terms that are alike, where others are not.
+    const bool alike = std::ranges::any_of(walks, &OrderWalk::alike) &&
+                       !std::ranges::all_of(open, [&](std::size_t i) {
+                         return compare_wide(subjects[i], wide).match();
+                       });
+    if (alike) wide.scales = widened(all, walks, true);
+    bool explained = false;
+    for (const std::size_t i : open) {
+      const Subject& subject = subjects[i];
+      Comparison comparison = compare_wide(subject, wide);
+      if (!comparison.match()) continue;
+      const EntryErrors errors = errors_of(indices_, wide, subject.values, subject.dtype);
+      if (is_uneven(problem_, errors)) continue;
+      comparison.structure = structure_of(subject, errors, wide);
+      explained = true;
+      const RoundingErrors& narrow = *verdicts[i].comparison.rounding;
+      verdicts[i].order_assumed = {
+          narrow.worst.rms, narrow.worst.allowed * narrow.all.rms / comparison.rounding->all.rms};
+      verdicts[i].comparison = std::move(comparison);
+    }
+    if (!explained) return {std::move(verdicts), {}};
+    return {std::move(verdicts), std::move(wide)};
+  }
+
+ private:
+  using Positions = std::vector<std::size_t>;  // in the arrays of the gradients
+
+  // Returns the verdicts that other orders explain at some of their entries, and notes in the
+  // others whether the adders of tensor cores explain them.
+  std::vector<std::size_t> open_verdicts(std::span<const Subject> subjects,
+                                         std::vector<Verdict>& verdicts) {
+    std::vector<std::size_t> open;
+    for (std::size_t i = 0; i < verdicts.size(); ++i) {
+      const Comparison& c = verdicts[i].comparison;
+      if (!c.rounding || c.match()) continue;
+      if (rules_.any_order && !c.structure && may_be_ordered(subjects[i], c.rounding->worst)) {
+        open.push_back(i);
+      } else {
+        verdicts[i].cut = cut_by_adders(subjects[i]);
+      }
+    }
+    return open;
+  }
+
+  // Tells whether an order explains some entries of the group that is worst. A fault that leaves no
+  // more than the order n, z, p, q makes tells more than an order.
+  bool may_be_ordered(const Subject& subject, const GroupError& worst) {
+    const Positions some = looked_at(worst);
+    find_parts(some);
+    if (parts_.empty()) return false;
+    const Comparison c = compare(subject, some, widened(some, walks_of(some), true));
+    return c.match() && !is_known_fault(subject);
+  }
+
+  std::int64_t index(std::size_t at) const {
+    return indices_.empty() ? static_cast<std::int64_t>(at) : indices_[at];
+  }
+  std::vector<std::int64_t> indices_at(const Positions& positions) const {
+    std::vector<std::int64_t> indices;
+    indices.reserve(positions.size());
+    for (const std::size_t at : positions) indices.push_back(index(at));
+    return indices;
+  }
+
+  // Returns entries of the group, spread over it.
+  Positions looked_at(const GroupError& group) const {
+    Positions inside, some;
+    for (std::size_t at = 0; at < expected_.values.size(); ++at) {
+      if (in_group(problem_, group, index(at))) inside.push_back(at);
+    }
+    const std::size_t count = std::min(inside.size(), kLooked);
+    for (std::size_t i = 0; i < count; ++i) some.push_back(inside[i * inside.size() / count]);
+    return some;
+  }
+
+  // Finds the parts of the pixels by which these entries may be summed, beside those of before.
+  void find_parts(const Positions& positions) {
+    const std::size_t most = TermLayout::entries_for(problem_, passes_.memory);
+    Positions some;
+    const std::size_t count = std::min(positions.size(), most);
+    for (std::size_t i = 0; i < count; ++i) {
+      some.push_back(positions[i * positions.size() / count]);
+    }
+    TermLayout layout(problem_, passes_.pool, indices_at(some), passes_.memory);
+    passes_.run(layout, TermLayout::memory_bytes(problem_, passes_.memory));
+    for (const PixelPart& part : layout.parts()) {
+      if (std::ranges::find(parts_, part) == parts_.end()) parts_.push_back(part);
+    }
+    parts_.resize(std::min(parts_.size(), TermLayout::kMostParts));
+  }
+
+  // Makes as many passes over x and dy as the memory for them asks for.
+  std::vector<OrderWalk> walks_of(const Positions& positions) {
+    std::vector<OrderWalk> walks;
+    const auto most = static_cast<std::size_t>(PartSum::kEntriesAtOnce);
+    for (std::size_t first = 0; first < positions.size(); first += most) {
+      const std::size_t end = std::min(first + most, positions.size());
+      const auto from = positions.begin() + static_cast<std::ptrdiff_t>(first);
+      const auto to = positions.begin() + static_cast<std::ptrdiff_t>(end);
+      PartSum sum(problem_, passes_.pool, indices_at({from, to}), parts_, rules_.summation);
+      passes_.run(sum, PartSum::memory_bytes(end - first));
+      walks.insert(walks.end(), sum.walks().begin(), sum.walks().end());
+    }
+    return walks;
+  }
+
+  std::vector<double> widened(const Positions& positions, const std::vector<OrderWalk>& walks,
+                              bool alike) const {
+    std::vector<double> scales;
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const OrderWalk& walk = walks[i];
+      const double wide =
+          walk_scale(walk.terms, walk.walk, alike && walk.alike, problem_.dtype, rules_.summation);
+      scales.push_back(std::max(expected_.scales[positions[i]], wide));
+    }
+    return scales;
+  }
+
+  // Large sums of one sign lose more than they gain: a factor near 1 is no fault there.
+  Comparison compare_wide(const Subject& subject, Expected& wide) const {
+    const Expected::Bias bias = std::exchange(wide.bias, Expected::Bias::any);
+    Comparison comparison = compare_gradients(problem_, subject.dtype, indices_, subject.values,
+                                              wide, rules_.tolerance);
+    wide.bias = bias;
+    return comparison;
+  }
+
+  // Returns the summation by tensor cores whose cut digits explain some entries: most errors make
+  // them smaller, and are no larger than such sums'.
+  std::optional<Summation> cut_by_adders(const Subject& subject) {
+    using Adders = Summation::Adders;
+    const bool narrow = problem_.dtype == DType::f16 || problem_.dtype == DType::bf16;
+    Summation cut = rules_.summation;
+    if (narrow ? !cut.cuts(problem_.dtype)
+               : problem_.dtype != DType::f32 || cut.adders != Adders::usual) {
+      return {};
+    }
+    const Positions some = looked_at({});
+    double smaller = 0;
+    for (const std::size_t at : some) {
+      const double want = expected_.values[at], error = subject.values[at] - want;
+      smaller += error * want < 0 ? 1 : 0;
+    }
+    // By chance once in 256 times, of 8 entries all.
+    const auto count = static_cast<double>(some.size());
+    if (smaller < count / 2 + kOfOneSign * std::sqrt(count) / 2) return {};
+    const auto explains = [&](const Summation& summation) {
+      const Expected exact = exact_entries(problem_, indices_at(some), summation, passes_);
+      const Comparison c = compare(subject, some, exact.scales);
+      return c.match() && (narrow || c.rounding->all.rms >= kLeastCut);
+    };
+    std::int64_t longest = kUsualCutRun;
+    if (!narrow) {
+      cut.adders = Adders::tensor_core;
+    } else {
+      // The shortest power of two that does, up to the one that holds all terms.
+      do {
+        cut.longest_sum = longest *= 2;
+      } while (longest < term_count(problem_) && !explains(cut));
+    }
+    if (!explains(cut) || inputs_were_rounded(subject, expected_)) return {};
+    return cut;
+  }
+
+  // Compares these entries, with other scales.
+  Comparison compare(const Subject& subject, const Positions& positions,
+                     std::vector<double> scales) const {
+    const Expected& e = expected_;
+    Expected some;
+    some.bias = Expected::Bias::any;  // of which the whole gradient tells more
+    some.scales = std::move(scales);
+    std::vector<double> got;
+    for (const std::size_t at : positions) {
+      got.push_back(subject.values[at]);
+      some.values.push_back(e.values[at]);
+      if (!e.tails.empty()) some.tails.push_back(e.tails[at]);
+      some.magnitudes.push_back(e.magnitudes[at]);
+      some.limits.push_back(e.limits[at]);
+    }
+    return compare_gradients(problem_, subject.dtype, indices_at(positions), got, some,
+                             rules_.tolerance);
+  }
+
+  // Calls find(suspect, images, source, pool) where images can be read.
+  template <typename Find>
+  auto by_faults(const Find& find, const Subject& subject, const Expected& expected) {
+    const OwnPart own(problem_, subject, indices_, expected, rules_.summation.factor);
+    const Suspect suspect = own.suspect();
+    using Found = decltype(find(suspect, *passes_.images, passes_.source, passes_.pool));
+    if (passes_.images == nullptr) return Found{};
+    return find(suspect, *passes_.images, passes_.source, passes_.pool);
+  }
+  // What is spent at what may be right.
+  double budget() const {
+    const auto entries = static_cast<double>(expected_.values.size());
+    return std::max(kSecondLookBudget, entries * static_cast<double>(term_count(problem_)));
+  }
+  std::optional<Structure> inputs_were_rounded(const Subject& subject, const Expected& expected) {
+    const auto find = [this](auto&... by) { return rounded_inputs(by..., budget()); };
+    return by_faults(find, subject, expected);
+  }
+  bool is_known_fault(const Subject& subject) {
+    const auto find = [this](auto&... by) { return diagnose(by..., budget()); };
+    return std::ranges::any_of(by_faults(find, subject, expected_).findings,
+                               [](const Finding& f) { return f.certainty != Certainty::size; });
+  }
+
+  // Looks for structure in errors whose size the wide scales allow.
+  std::optional<Structure> structure_of(const Subject& subject, const EntryErrors& errors,
+                                        const Expected& wide) {
+    const Expected::Bias bias = wide.bias;
+    if (bias == Expected::Bias::any) return {};
+    if (auto seen = factor_or_digits(problem_, errors, subject.dtype, bias, true)) return seen;
+    if (auto inputs = inputs_were_rounded(subject, wide)) return inputs;
+    if (!indices_.empty()) return {};
+    std::vector<double> values, units;
+    for (std::size_t i = 0; i < errors.count; ++i) {
+      const EntryError entry = errors.at(i);
+      values.push_back(entry.error);
+      units.push_back(entry.unit);
+    }
+    PixelSum sum(problem_, passes_.pool, values, units);
+    passes_.run(sum, 8 * std::ssize(values));
+    const PixelError& worst = sum.worst();
+    if (worst.spreads < kMostPixelSpreads) return {};
+    const double bits = worst.spreads * worst.spreads / 2 / std::log(2.0);  // of a normal number
+    return Structure{Structure::Form::pixel, GroupKind::all, worst.pixel, worst.times, bits, ""};
+  }
+
+  const WgradProblem& problem_;
+  const std::span<const std::int64_t> indices_;
+  const Expected& expected_;
+  const Rules& rules_;
+  Passes& passes_;
+  std::vector<PixelPart> parts_;
+};
+
+// Says what else would match where half of the gradient, or zeros, would: then nothing was tested.
+std::string would_match_too(const WgradProblem& problem, std::span<const std::int64_t> indices,
+                            const Expected& expected, const Subject& subject, const Rules& rules,
+                            const Comparison& comparison) {
+  // Where right results are 0 the data cannot show more, which is said elsewhere.
+  const bool zero = std::ranges::all_of(
+      expected.values, [&](double value) { return rounded(subject.dtype, value) == 0; });
+  if (zero || (comparison.rounding && comparison.rounding->zero)) return "";
+  const auto matches = [&](double part) {
+    std::vector<double> values = expected.values;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double added = expected.added.empty() ? 0 : expected.added[i];
+      values[i] = rounded(subject.dtype, added + part * (values[i] - added));
+    }
+    const Comparison c =
+        compare_gradients(problem, subject.dtype, indices, values, expected, rules.tolerance);
+    return c.mismatches == 0 && (!c.rounding || c.rounding->worst.score() <= 1);
+  };
+  if (!matches(0.5)) return "";
+  const std::string text = matches(0) ? "zeros would match too" : "half of it would match too";
+  const double terms = static_cast<double>(term_count(problem));
+  const double most = 1 / unit_roundoff(accumulator_dtype(problem.dtype));
+  const bool stops = rules.tolerance.criterion == Criterion::rounding &&
+                     rules.summation.longest_sum == 0 && terms > most / 4 &&
+                     expected.bias == Expected::Bias::any;
+  if (!stops) return text;
+  return cat(text, ", as a ", dtype_name(accumulator_dtype(problem.dtype)),
+             " sum of equal terms stops at ", static_cast<std::int64_t>(most),
+             " of them (--longest-sum 512 judges sums that do not)");
+}
+
+}  // namespace
+
+OwnPart::OwnPart(const WgradProblem& problem, const Subject& subject,
+                 std::span<const std::int64_t> indices, const Expected& expected, double factor)
+    : problem_(problem), subject_(subject), indices_(indices), expected_(expected) {
+  problem_.out_dtype = subject.dtype;
+  if (factor == 1 && expected.added.empty()) return;
+  problem_.out_dtype = DType::f64;  // which has all of these numbers
+  values_.assign(subject.values.begin(), subject.values.end());
+  own_ = expected;
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const double added = expected.added.empty() ? 0 : expected.added[i];
+    const double half = rounding_step(subject.dtype, values_[i]) / 2;
+    const double tail = expected.tails.empty() ? 0 : expected.tails[i];
+    values_[i] = (values_[i] - added) / factor;
+    own_.values[i] = ((expected.values[i] - added) + tail) / factor;
+    own_.magnitudes[i] /= std::fabs(factor);
+    own_.scales[i] = std::hypot(own_.scales[i], half / std::sqrt(3)) / std::fabs(factor);
+    own_.limits[i] = (own_.limits[i] + half) / std::fabs(factor);
+  }
+  own_.tails.assign(own_.tails.size(), 0);
+  own_.added.clear();
+  own_.squares /= factor * factor;
+}
+
+Expected exact_entries(const WgradProblem& problem, const std::vector<std::int64_t>& indices,
+                       const Summation& summation, Passes& passes) {
+  SampledSum sum(problem, passes.pool, indices, summation);
+  passes.run(sum, SampledSum::memory_bytes(std::ssize(indices)));
+  return sum.take_expected();
+}
+
+Verdicts judge(const WgradProblem& problem, std::span<const std::int64_t> indices,
+               const Expected& expected, std::span<const Subject> subjects, const Rules& rules,
+               Passes* passes) {
+  Verdicts verdicts;
+  for (const Subject& subject : subjects) {
+    verdicts.all.push_back({compare_gradients(problem, subject.dtype, indices, subject.values,
+                                              expected, rules.tolerance)});
+  }
+  if (passes != nullptr && rules.tolerance.criterion == Criterion::rounding) {
+    verdicts = SecondLook(problem, indices, expected, rules, *passes)
+                   .judge(subjects, std::move(verdicts.all));
+  }
+  for (std::size_t i = 0; i < subjects.size(); ++i) {
+    Verdict& v = verdicts.all[i];
+    if (!v.comparison.match()) continue;
+    const Expected& by = v.order_assumed ? *verdicts.wide : expected;
+    v.vacuous = would_match_too(problem, indices, by, subjects[i], rules, v.comparison);
+  }
+  return verdicts;
+}
+
+Verdict judge_gradient(const WgradProblem& problem, const void* x, const void* dy,
+                       std::span<const double> got, const Rules& rules,
+                       const GradientOptions& options) {
+  const Expected expected = expected_gradient(problem, x, dy, options, rules.summation);
+  PlanOptions planned;
+  planned.backend = Backend::reference;
+  planned.threads = options.threads;
+  planned.memory_limit_bytes = options.memory_limit_bytes;
+  planned.in_memory = true;
+  MemorySource source(x, dy);
+  const Plan images = image_plan(problem, std::int64_t{8} << 20);
+  TaskPool pool(make_plan(problem, this_machine(), planned).threads);
+  const auto run = [&](BlockSum& sum, std::int64_t bytes) {
+    planned.check_bytes = bytes;
+    sum_blocks(make_plan(problem, this_machine(), planned), source, sum);
+    sum.finish();
+  };
+  const std::int64_t limit = options.memory_limit_bytes;
+  Passes passes = {pool, run, source, &images, limit > 0 ? limit : this_machine().memory_bytes};
+  const Subject subject = {problem.out_dtype, got};
+  return std::move(judge(problem, {}, expected, {&subject, 1}, rules, &passes).all[0]);
+}
+
+}  // namespace convgrad
