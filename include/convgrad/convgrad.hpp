@@ -12,3 +12,4 @@
 #include "convgrad/npy.hpp"
 #include "convgrad/problem.hpp"
 #include "convgrad/reference.hpp"
+#include "convgrad/verdict.hpp"

@@ -207,12 +207,39 @@ class Beyond(VerifyTest):
         out = self.judge(np.clip(self.dw, -65504, 65504), "--diagnosis", "off", dtype="float16", status=1)
         self.assertIn(f"want 0 NaN, {count} Inf", out)
 
-    def test_small_sums_of_large_terms_are_tested(self):
+    def test_sums_as_small_as_right_ones_are_off_by_are_not_tested(self):
         problem = Problem(n=2, size=(1, 1), c=1, k=1, taps=(1, 1))
         problem.x[:] = 1
         problem.dy.flat = [1, -1 + 2.0**-24]
         self.prepare(problem)
-        self.assertTrue(self.judge(np.zeros((1, 1, 1, 1)), "--out-dtype", "float16", dtype="float16").startswith("MATCH: "))
+        out = self.judge(np.zeros((1, 1, 1, 1)), "--out-dtype", "float16", dtype="float16")
+        self.assertTrue(out.startswith("MATCH, but nothing was tested: zeros would match too; "), out)
+
+    def test_nothing_is_tested_where_zeros_or_half_of_the_gradient_match(self):
+        """Public report: sums of equal float32 numbers that stop at 2^24."""
+        problem = Problem(n=1, size=(5000, 5000), c=1, k=1, taps=(1, 1))
+        problem.x[:], problem.dy[:] = 1, 1
+        self.prepare(problem, "float16")
+        for value in (2**24, 12.5e6, 0):
+            out = self.judge(np.full((1, 1, 1, 1), value), "--out-dtype", "float32", "--fail-vacuous", status=1)
+            self.assertIn("MISMATCH: nothing was tested: zeros would match too, as a float32 sum of equal terms stops at 16777216 of them", out)
+            self.judge(np.full((1, 1, 1, 1), value), "--out-dtype", "float32")
+        self.judge(np.full((1, 1, 1, 1), 12.5e6), "--out-dtype", "float32", "--longest-sum", 512, "--diagnosis", "off", status=1)
+
+    def test_a_large_tolerance_tests_nothing(self):
+        for flags in (("--atol", 1e9), ("--rtol", 1)):
+            self.assertIn("nothing was tested: ", self.judge(self.dw, *flags, "--fail-vacuous", status=1))
+
+    def test_a_gradient_of_exact_zeros(self):
+        """Each image is there with dy and with -dy: a kernel that pairs images returns 0, which is exact."""
+        problem = Problem(n=4, size=(8, 8), c=2, k=2, taps=(3, 3))
+        problem.fill_normal(3)
+        problem.x[2:], problem.dy[2:] = problem.x[:2], -problem.dy[:2]
+        self.prepare(problem)
+        out = self.judge(np.zeros((3, 3, 2, 2)))
+        self.assertTrue(out.startswith("MATCH: "), out)
+        self.assertIn("\nthe gradient is 0 as far as float64 shows; ", out)
+        self.judge(np.full((3, 3, 2, 2), 1e-3), status=1)
 
 
 class NotTested(VerifyTest):
@@ -466,13 +493,24 @@ class Rounding(VerifyTest):
         places = [out.index(start) if i == 0 else out.index("\n" + start)
                   for i, start in enumerate(starts)]
         self.assertEqual(places, sorted(places))
-        self.assertIn("MISMATCH: x and dy are rounded to TF32 before they are multiplied (", out)
+        self.assertIn("MISMATCH: x and dy are rounded to TF32 before they are multiplied", out)
         self.assertIn("\nnext: --accept input_precision if the kernel does so on purpose\n", out)
         # Where terms cancel, ULP say nothing.
         for absent in ("\nnon-finite", "\n  ULP"):
             self.assertNotIn(absent, out)
         self.assertEqual(out.count("rounding's = "), 1)
         self.assertGreater(self.compare("--result", "r.npy", status=1)["max_ulp"]["value"], 1000)
+
+    def test_faults_that_are_accepted(self):
+        wrong = self.wrong(tf32(self.problem.x), tf32(self.problem.dy))
+        out = self.judge(wrong, "--accept", "low_precision_sums,input_precision")
+        self.assertTrue(out.startswith("MATCH, with input_precision accepted: x and dy are rounded to TF32 before they are multiplied"), out)
+        compare = self.compare("--result", "r.npy", "--accept", "input_precision")
+        self.assertEqual(compare["accepted"], "input_precision")
+        self.judge(wrong, "--accept", "low_precision_sums", status=1)
+        self.judge(off(wrong, ((1, 2, 1, 0), 1)), "--accept", "input_precision", status=1)
+        result = self.run_here(*self.args("--result", "r.npy", "--accept", "input_precision", "--diagnosis", "off"))
+        self.assert_one_error(result, 2, "--accept: given with --diagnosis off")
 
     def test_runs_that_differ_though_each_matches(self):
         self.result_file(self.dw)
@@ -618,7 +656,7 @@ repeat: """, tables)
             text = text.replace(f" {ratio}\nrep", " *\nrep").replace(f" {ratio}\n  [", " *\n  [")
         self.assertEqual(text, f"""\
 MISMATCH: r.npy against the float64 reference, 2 of 4 elements fail (50 %)
-diagnosis: none of the 247 faults that were tried explains the result
+diagnosis: none of the 265 faults that were tried explains the result
 diagnosis: the wrong elements are tap (1,0)
 next: --save-repro DIR writes a small problem that fails; --show 5 lists the worst elements; a second run as another --result shows whether it repeats
 agrees to 2.5 bits
