@@ -150,17 +150,17 @@ TEST_CASE("parts are found by which an order walks far, whichever that is") {
       {[](const Term& t) { return t.p + t.q < 16; },
        [=](const Term& t) { return number(t.p + t.q); }},  // a wavefront
       {[](const Term& t) { return t.n < 15; }, [=](const Term& t) { return number(t.n); }}};
-  for (const auto& [sign, key] : orders) {
+  for (const auto& order : orders) {
     std::vector<float> dy(count);
     for (std::size_t i = 0; i < count; ++i) {
       const auto pixel = static_cast<std::int64_t>(i / 2);
-      dy[i] = sign({pixel / 256, 0, pixel / 16 % 16, pixel % 16, 0}) ? 1.0F : -1.0F;
+      dy[i] = order.first({pixel / 256, 0, pixel / 16 % 16, pixel % 16, 0}) ? 1.0F : -1.0F;
     }
     const std::vector<PixelPart> parts = parts_of(pb, {0, 1}, positive.data(), dy.data());
     const std::vector<Term> terms = terms_of(pb, 1, positive.data(), dy.data());
     const double walk = walks_of(pb, {1}, parts, positive.data(), dy.data())[0].walk;
-    const double in_order = walk_by(terms, key);
-    CAPTURE(&key - &orders[0].second);
+    const double in_order = walk_by(terms, order.second);
+    CAPTURE(&order - orders);
     CHECK(walk > in_order / 4);  // half of what its errors are, of which three times pass
     CHECK(walk < 40 * in_order);
   }
