@@ -109,13 +109,14 @@ Ranges::Sums Ranges::sums(const Added& added, const Pixels& walk,
   for (std::size_t e = 0; e < added.size() && !(few && e == kEntriesOfFew); ++e) {
     each.assign(static_cast<std::size_t>(ends.back()), 0);
     for (std::size_t i = 0; i < steps.size(); ++i) each[steps[i]] += added[e][i];
-    std::vector<double>& own = result.emplace_back();
+    std::vector<double> own;
     double sum = 0;
     std::int64_t at = 0;
     for (const std::int64_t end : ends) {
       for (; at < end; ++at) sum += each[static_cast<std::size_t>(at)];
       own.push_back(sum);
     }
+    result.push_back(std::move(own));
   }
   return result;
 }

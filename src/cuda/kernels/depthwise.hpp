@@ -272,7 +272,7 @@ struct Depthwise {
     // Panels of x begin with whole vectors.
     const int x_first =
         static_cast<int>(w.x.channel(tile.k / w.shape.group_k, tile.c)) / kVector * kVector;
-    LineCopies<Scalar> copies{w, l, box, {}, x_first, tile.k};
+    LineCopies<Scalar> copies{w, l, box, x_first, tile.k};
     for (int a = 0; a < 3; ++a) {
       const int tap = a == 0 ? tile.t : a == 1 ? tile.r : tile.s;
       copies.x_start[a] = axis[a].first_input(box.begin[a]) + tap * axis[a].dilation;

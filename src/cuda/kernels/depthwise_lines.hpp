@@ -34,7 +34,8 @@ struct Divider {
                              // less than 1 / divisor
   CONVGRAD_HD int quotient(int i) const {
     // Twice the product has 2^32 where the product has 2^31, and its upper half is one instruction.
-    return static_cast<int>(std::uint64_t{static_cast<std::uint32_t>(2 * i)} * reciprocal >> 32);
+    return static_cast<int>(
+        static_cast<std::uint64_t>(static_cast<std::uint32_t>(2 * i)) * reciprocal >> 32);
   }
 };
 
@@ -108,8 +109,8 @@ struct LineCopies {
   const BlockParams& work;
   const LineLayout& layout;
   const Box& box;
-  int x_start[3];         // what the tile's first tap sees from the box's first pixel
   int x_panel, dy_panel;  // first channels
+  int x_start[3] = {};    // what the tile's first tap sees from the box's first pixel
 
   // Is a plane's part of a line: the tensor's pixel that it begins with, which columns are there
   // counted from that one, and how many vectors of a pixel from the panel's first on.

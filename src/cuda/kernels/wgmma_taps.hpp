@@ -98,9 +98,8 @@ struct WgmmaTaps {
                                      sum_at(group, vector, thread));
     }
     CONVGRAD_HD double* totals(int group, int vector, int thread) const {
-      return reinterpret_cast<double*>(static_cast<unsigned char*>(p.work.partials) +
-                                       p.layout.total_bytes) +
-             sum_at(group, vector, thread);
+      void* const totals = static_cast<unsigned char*>(p.work.partials) + p.layout.total_bytes;
+      return static_cast<double*>(totals) + sum_at(group, vector, thread);
     }
     // Stores vectors of sums from `vector` on: as they are, or to the slice's totals where a sum of
     // a long slice has ended.
@@ -371,7 +370,8 @@ struct WgmmaTaps {
     // Lanes of a store are in all 32 banks with this pitch.
     constexpr int kPitch = Op::kM + 4;
     static_assert(kGroups * Op::kN * kPitch * 4 <= kTapsStageBytes);
-    float* const columns = reinterpret_cast<float*>(s.stages) + group * Op::kN * kPitch;
+    float* const columns =
+        static_cast<float*>(static_cast<void*>(s.stages)) + group * Op::kN * kPitch;
     CONVGRAD_UNROLL
     for (int e = 0; e < Op::kElementsC; ++e) {
       int row, column;
