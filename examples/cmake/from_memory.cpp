@@ -8,6 +8,7 @@
 #include <convgrad/gradient.hpp>
 #include <convgrad/problem.hpp>
 #include <convgrad/reference.hpp>
+#include <convgrad/verdict.hpp>
 #include <cstdio>
 #include <vector>
 
@@ -38,12 +39,13 @@ bool compute(const char* dw_file) {
   const std::vector<double> got(dw, dw + 4);
   const convgrad::Comparison comparison =
       convgrad::compare_gradients(problem, problem.out_dtype, {}, got, expected, {});
+  const convgrad::Verdict verdict = convgrad::judge_gradient(problem, x, dy, got);  // as verify
 
   convgrad::ArrayFile file(dw_file, problem.out_dtype, dw_shape(problem));
   file.write(dw, sizeof dw);
   file.commit();  // complete or not at all
   std::printf("%s\n%g %g %g %g\n", describe(problem).c_str(), dw[0], dw[1], dw[2], dw[3]);
-  return comparison.match();
+  return comparison.match() && verdict.comparison.match();
 }
 
 }  // namespace
