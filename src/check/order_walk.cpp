@@ -4,9 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
-#include <map>
 #include <numbers>
-#include <span>
 #include <tuple>
 
 #include "check/block_walk.hpp"
@@ -254,7 +252,6 @@ void TermLayout::add_entry(const Block& block, std::size_t at) {
     for (std::int64_t i = 0; i < line.q.size(); ++i) {
       const double term = to_double(x[i * line.x_step]) * to_double(dy[i * line.dy_step]);
       entry.squares += term * term;
-      entry.count += term != 0 ? 1 : 0;
       for (std::size_t l = 0; l < layouts_.size(); ++l) {
         const Layout& layout = layouts_[l];
         std::int64_t place = 0;

@@ -65,7 +65,7 @@ class TermLayout final : public BlockSum {
   struct Entry {
     std::vector<std::vector<float>> terms;   // of each layout
     std::vector<std::vector<float>> powers;  // |F|^2 of each wave of the padded layout
-    double squares = 0, count = 0;           // sum t^2, terms that are not 0
+    double squares = 0;                      // sum t^2
   };
   struct Candidate {
     PixelPart part;

@@ -512,6 +512,15 @@ class Rounding(VerifyTest):
         result = self.run_here(*self.args("--result", "r.npy", "--accept", "input_precision", "--diagnosis", "off"))
         self.assert_one_error(result, 2, "--accept: given with --diagnosis off")
 
+    def test_a_cause_is_that_of_its_own_result(self):
+        rng = np.random.default_rng(4)
+        self.result_file(self.dw + rng.standard_normal(self.dw.shape) * abs(self.dw).max(), name="noise.npy")
+        self.result_file(self.dw[::-1, ::-1], name="flipped.npy")
+        first = self.verify("--result", "noise.npy", "--result", "flipped.npy", status=1).splitlines()[0]
+        self.assertTrue(first.startswith("MISMATCH: noise.npy against the float64 reference, "), first)
+        first = self.verify("--result", "flipped.npy", "--result", "noise.npy", status=1).splitlines()[0]
+        self.assertTrue(first.startswith("MISMATCH: the filter is flipped in h and w ("), first)
+
     def test_runs_that_differ_though_each_matches(self):
         self.result_file(self.dw)
         found = self.compare("--result", "r.npy")["rounding"]["detectable"]

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <filesystem>
 #include <numeric>
-#include <sstream>
 
 #include "files/tensor_name.hpp"
 #include "generate/signs.hpp"
@@ -403,29 +402,6 @@ Verdicts judge_subjects(Job& job, const VerifyCommand& options, const Judged& ju
                passes ? &*passes : nullptr);
 }
 
-// Tells whether each of the faults "a+b" is one of --accept.
-bool is_accepted(const std::string& faults, const std::string& accept) {
-  std::istringstream each(faults);
-  for (std::string fault; std::getline(each, fault, '+');) {
-    if (cat(",", accept, ",").find(cat(",", fault, ",")) == std::string::npos) return false;
-  }
-  return true;
-}
-
-// Marks the verdicts on gradients that a fault explains, within rounding, which --accept names.
-void accept_faults(const VerifyCommand& options, const Judged& judged,
-                   const std::vector<const Gradient*>& subjects, VerifyReport& report) {
-  for (const auto& [subject, finding] : report.diagnosis->findings) {
-    if (finding.certainty == Certainty::size) continue;
-    if (!is_accepted(finding.fault, options.verify.accept)) continue;
-    for (std::size_t i = 0; i < subjects.size(); ++i) {
-      if (subject_name(judged, *subjects[i]) == subject && !report.verdicts[i].match()) {
-        report.verdicts[i].accepted = finding.fault;
-      }
-    }
-  }
-}
-
 // Looks for the fault after a mismatch, and writes a small problem.
 void explain(Job& job, const Judged& judged, const Expected& expected,
              const std::vector<const Gradient*>& subjects, VerifyReport& report) {
@@ -438,7 +414,7 @@ void explain(Job& job, const Judged& judged, const Expected& expected,
   if (wrong.empty()) return;
   if (options.verify.diagnosis != "off") {
     report.diagnosis = diagnose_mismatch(job, options, judged, expected, wrong);
-    accept_faults(options, judged, subjects, report);
+    name_causes(options, judged, subjects, *report.diagnosis, report.verdicts);
   }
   if (report.matches()) return;
   if (!options.verify.save_repro.empty()) {

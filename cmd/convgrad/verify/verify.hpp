@@ -89,7 +89,8 @@ struct Notes {
 struct Compared : convgrad::Verdict {
   std::string got, want;
   DType dtype = DType::f32;
-  std::string accepted = "";  // the fault of --accept that explains it, or ""
+  std::string cause = "";     // what explains it within rounding, as clauses, or ""
+  std::string accepted = "";  // the fault of --accept that does, or ""
   bool match() const { return comparison.match() || !accepted.empty(); }
 };
 
@@ -152,14 +153,16 @@ inline constexpr std::size_t kMaxExplained = 2;  // gradients whose faults are l
 
 ReportPointer verify(const VerifyCommand& options);
 
-// Returns "the result" where there is one, or the name of one of several.
-std::string subject_name(const Judged& judged, const Gradient& gradient);
-
 // Says which known fault explains mismatches of these gradients, which are judged's. Reads x and dy
 // again.
 DiagnosisReport diagnose_mismatch(Job& job, const VerifyCommand& options, const Judged& judged,
                                   const Expected& expected,
                                   const std::vector<const Gradient*>& wrong);
+// Gives the verdicts on these gradients, which do not match, the causes that were found for each,
+// and marks those that --accept names.
+void name_causes(const VerifyCommand& options, const Judged& judged,
+                 const std::vector<const Gradient*>& subjects, const DiagnosisReport& found,
+                 std::vector<Compared>& verdicts);
 
 // Checks the folder of --save-repro, which gets a small problem that fails, as files and the
 // command that repeats it. Throws Error(input) if it cannot be made, or holds anything.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "base/messages.hpp"
 #include "check/diagnosis.hpp"
@@ -99,12 +100,22 @@ void diagnose_golden(const Job& job, const VerifyCommand& options, const Judged&
   }
 }
 
-}  // namespace
-
+// Returns "the result" where there is one, or the name of one of several.
 std::string subject_name(const Judged& judged, const Gradient& gradient) {
   if (judged.golden && &gradient == &*judged.golden) return "the golden file";
   return judged.results.size() == 1 ? "the result" : gradient.name;
 }
+
+// Tells whether each of the faults "a+b" is one of --accept.
+bool is_accepted(const std::string& faults, const std::string& accept) {
+  std::istringstream each(faults);
+  for (std::string fault; std::getline(each, fault, '+');) {
+    if (cat(",", accept, ",").find(cat(",", fault, ",")) == std::string::npos) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 DiagnosisReport diagnose_mismatch(Job& job, const VerifyCommand& options, const Judged& judged,
                                   const Expected& expected,
@@ -137,6 +148,25 @@ DiagnosisReport diagnose_mismatch(Job& job, const VerifyCommand& options, const 
                                expected);
   }
   return report;
+}
+
+void name_causes(const VerifyCommand& options, const Judged& judged,
+                 const std::vector<const Gradient*>& subjects, const DiagnosisReport& found,
+                 std::vector<Compared>& verdicts) {
+  for (std::size_t i = 0; i < subjects.size(); ++i) {
+    Compared& verdict = verdicts[i];
+    if (verdict.comparison.match()) continue;
+    const std::string name = subject_name(judged, *subjects[i]);
+    for (const auto& [subject, finding] : found.findings) {
+      if (subject != name || finding.certainty == Certainty::size) continue;
+      if (is_accepted(finding.fault, options.verify.accept)) {
+        verdict.accepted = finding.fault;
+        verdict.cause = finding.text;
+        break;
+      }
+      verdict.cause += cat(verdict.cause.empty() ? "" : ", or ", finding.text);
+    }
+  }
 }
 
 }  // namespace convgrad::cli

@@ -167,18 +167,6 @@ std::string pixel_text(const WgradProblem& pb, std::int64_t pixel) {
   return bracketed(at);
 }
 
-// Names the fault that explains what is shown, or is "".
-std::string cause_of(const VerifyReport& r) {
-  if (!r.diagnosis || r.diagnosis->findings.empty()) return "";
-  const auto& findings = r.diagnosis->findings;
-  if (findings[0].finding.certainty == Certainty::size) return "";
-  std::string text = findings[0].finding.text;
-  for (std::size_t i = 1; i < findings.size() && findings[i].subject == findings[0].subject; ++i) {
-    text += ", or " + findings[i].finding.text;
-  }
-  return text;
-}
-
 std::string structure_text(const VerifyReport& r, const Structure& s) {
   const std::string chance = cat("by chance once in 2^", fixed(s.bits, 0), " times");
   switch (s.form) {
@@ -291,16 +279,15 @@ std::string verdict_line(const VerifyReport& r, const Compared& v, bool match) {
     return cat(match ? "MATCH, but " : "MISMATCH: ", "nothing was tested: ", r.vacuous, "; ",
                compared);
   }
-  const std::string cause = cause_of(r);
   if (v.match() && v.order_assumed) {
     return cat(match ? "MATCH if " : "MISMATCH: it matches only if ", order_text(*v.order_assumed),
                "; ", compared);
   }
   if (!v.accepted.empty()) {
-    return cat("MATCH, with ", v.accepted, " accepted: ", cause, "; ", compared);
+    return cat("MATCH, with ", v.accepted, " accepted: ", v.cause, "; ", compared);
   }
-  if (!match && !cause.empty()) {
-    return cat("MISMATCH: ", cause, " (", failing_text(r, c), "); ", compared);
+  if (!match && !v.cause.empty()) {
+    return cat("MISMATCH: ", v.cause, " (", failing_text(r, c), "); ", compared);
   }
   const double part =
       c.count > 0 ? 100.0 * static_cast<double>(c.mismatches) / static_cast<double>(c.count) : 0;
@@ -407,7 +394,7 @@ Json comparison_json(const VerifyReport& r, const Compared& v) {
   }
   if (!v.accepted.empty()) json["accepted"] = v.accepted;
   if (c.structure) json["structure"] = structure_json(r, *c.structure);
-  if (!c.match()) {
+  if (!v.match()) {
     json["reason"] = v.cut               ? "adders"
                      : c.structure       ? "structure"
                      : is_accuracy(r, c) ? "accuracy"
