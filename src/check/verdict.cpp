@@ -316,7 +316,7 @@ std::string would_match_too(const WgradProblem& problem, std::span<const std::in
     return c.mismatches == 0 && (!c.rounding || c.rounding->worst.score() <= 1);
   };
   if (!matches(0.5)) return "";
-  const std::string text = matches(0) ? "zeros would match too" : "half of it would match too";
+  std::string text = matches(0) ? "zeros would match too" : "half of it would match too";
   const double terms = static_cast<double>(term_count(problem));
   const double most = 1 / unit_roundoff(accumulator_dtype(problem.dtype));
   const bool stops = rules.tolerance.criterion == Criterion::rounding &&
