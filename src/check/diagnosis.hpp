@@ -55,7 +55,7 @@ inline constexpr std::size_t kMaxFindings = 8;
 Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes);
 
 // images is image_plan()'s. source is read several times. About so many multiply-adds may be spent,
-// and nothing more is begun after so many seconds.
+// and after so many seconds it stops, with what it has found.
 Diagnosis diagnose(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
                    double multiply_adds, double seconds = HUGE_VAL);
 

@@ -389,22 +389,22 @@ Notes golden_difference(const Judged& judged, const Tolerance& tolerance) {
 }
 
 // Judges the gradients, and names them.
-Verdicts judge_subjects(Job& job, const VerifyCommand& options, const Judged& judged,
-                        const Tolerance& tolerance, const std::vector<const Gradient*>& subjects) {
+Verdicts judge_subjects(const Job& job, const VerifyCommand& options, const Judged& judged,
+                        const Tolerance& tolerance, const std::vector<const Gradient*>& subjects,
+                        Rereader& rereader) {
   std::vector<Subject> values;
   values.reserve(subjects.size());
   for (const Gradient* subject : subjects) values.push_back({subject->dtype, subject->values});
   const Rules rules = {tolerance, summation_of(job, options), options.verify.order != "natural"};
-  std::optional<Rereader> rereader;
-  std::optional<Passes> passes;
-  if (why_read_once(job).empty()) passes.emplace(rereader.emplace(job, options).passes());
+  Passes passes = rereader.passes();
   return judge(judged.problem, judged.sample.indices, judged.expected, values, rules,
-               passes ? &*passes : nullptr);
+               why_read_once(job).empty() ? &passes : nullptr);
 }
 
 // Looks for the fault after a mismatch, and writes a small problem.
 void explain(Job& job, const Judged& judged, const Expected& expected,
-             const std::vector<const Gradient*>& subjects, VerifyReport& report) {
+             const std::vector<const Gradient*>& subjects, Rereader& rereader,
+             VerifyReport& report) {
   const VerifyCommand& options = report.options;
   std::vector<const Gradient*> wrong;
   const std::size_t most = options.verify.accept.empty() ? kMaxExplained : subjects.size();
@@ -413,7 +413,7 @@ void explain(Job& job, const Judged& judged, const Expected& expected,
   }
   if (wrong.empty()) return;
   if (options.verify.diagnosis != "off") {
-    report.diagnosis = diagnose_mismatch(job, options, judged, expected, wrong);
+    report.diagnosis = diagnose_mismatch(job, options, judged, expected, wrong, rereader);
     name_causes(options, judged, subjects, *report.diagnosis, report.verdicts);
   }
   if (report.matches()) return;
@@ -444,7 +444,8 @@ ReportPointer verify(const VerifyCommand& given) {
   check_files(options);
   const Judged judged = gather(job, options, needs_reference);
   const std::vector<const Gradient*> subjects = subjects_of(judged, tolerance);
-  Verdicts verdicts = judge_subjects(job, options, judged, tolerance, subjects);
+  Rereader rereader(job, options);
+  Verdicts verdicts = judge_subjects(job, options, judged, tolerance, subjects, rereader);
   const Expected& expected = verdicts.wide ? *verdicts.wide : judged.expected;
   auto report = std::make_unique<VerifyReport>();
   report->problem = judged.problem;
@@ -469,7 +470,7 @@ ReportPointer verify(const VerifyCommand& given) {
   report->notes.add(golden_difference(judged, tolerance));
   if (judged.results.size() > 1) report->notes.add(run_to_run(judged, expected, tolerance));
   report->notes.add(differences(options, judged, expected, tolerance));
-  explain(job, judged, expected, subjects, *report);
+  explain(job, judged, expected, subjects, rereader, *report);
   if (v.update_golden) {
     report->notes.add(update_golden(options, judged.problem, judged.results[0], report->matches()));
   }

@@ -153,11 +153,10 @@ inline constexpr std::size_t kMaxExplained = 2;  // gradients whose faults are l
 
 ReportPointer verify(const VerifyCommand& options);
 
-// Says which known fault explains mismatches of these gradients, which are judged's. Reads x and dy
-// again.
-DiagnosisReport diagnose_mismatch(Job& job, const VerifyCommand& options, const Judged& judged,
-                                  const Expected& expected,
-                                  const std::vector<const Gradient*>& wrong);
+// Says which known fault explains mismatches of these gradients, which are judged's.
+DiagnosisReport diagnose_mismatch(const Job& job, const VerifyCommand& options,
+                                  const Judged& judged, const Expected& expected,
+                                  const std::vector<const Gradient*>& wrong, Rereader& rereader);
 // Gives the verdicts on these gradients, which do not match, the causes that were found for each,
 // and marks those that --accept names.
 void name_causes(const VerifyCommand& options, const Judged& judged,

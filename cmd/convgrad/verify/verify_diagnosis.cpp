@@ -117,10 +117,9 @@ bool is_accepted(const std::string& faults, const std::string& accept) {
 
 }  // namespace
 
-DiagnosisReport diagnose_mismatch(Job& job, const VerifyCommand& options, const Judged& judged,
-                                  const Expected& expected,
-                                  const std::vector<const Gradient*>& wrong) {
-  Rereader rereader(job, options);
+DiagnosisReport diagnose_mismatch(const Job& job, const VerifyCommand& options,
+                                  const Judged& judged, const Expected& expected,
+                                  const std::vector<const Gradient*>& wrong, Rereader& rereader) {
   Passes passes = rereader.passes();
   Diagnoser diagnoser(job, options, passes, judged.pass ? judged.pass->timing.timing.total_s : 0);
   DiagnosisReport& report = diagnoser.report();

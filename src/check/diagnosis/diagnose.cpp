@@ -1,6 +1,5 @@
 // diagnose.cpp - the search: a few entries by every fault, then many by those that are left.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -26,16 +25,38 @@ constexpr std::int64_t kMostTerms = std::int64_t{1} << 22;
 
 using List = std::vector<Fault>;
 
+// Reads blocks until there is no time left.
+class TimedSource final : public BlockSource {
+ public:
+  TimedSource(BlockSource& source, const Evidence& evidence)
+      : source_(source), evidence_(evidence) {}
+  Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) override {
+    evidence_.stop_if_late();
+    return source_.load(plan, block, memory);
+  }
+  void finish() override { source_.finish(); }
+
+ private:
+  BlockSource& source_;
+  const Evidence& evidence_;
+};
+
+Evidence::Clock::time_point in_seconds(double seconds) {
+  const auto now = Evidence::Clock::now();
+  if (seconds > 1e9) return Evidence::Clock::time_point::max();
+  return now + std::chrono::duration_cast<Evidence::Clock::duration>(
+                   std::chrono::duration<double>(seconds));
+}
+
 class Search {
  public:
   Search(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
          double multiply_adds, double seconds)
-      : evidence_(suspect),
+      : evidence_(suspect, in_seconds(seconds)),
         images_(images),
-        source_(source),
+        source_(source, evidence_),
         pool_(pool),
-        budget_(multiply_adds),
-        seconds_(seconds) {}
+        budget_(multiply_adds) {}
 
   Diagnosis run() {
     const WgradProblem& pb = evidence_.problem();
@@ -43,8 +64,8 @@ class Search {
     Fault plain;
     plain.reading = plain_reading(pb);
     // The definition comes first: with a filling it needs no fault and no sum.
-    consider(plain, evidence_.all(), predicted_at(plain, evidence_.all()), true);
-    if (term_count(pb) > 0) find_all();
+    timely([&] { consider(plain, evidence_.all(), predicted_at(plain, evidence_.all()), true); });
+    if (term_count(pb) > 0) timely([&] { find_all(); });
     report();
     result_.where = evidence_.where().everything ? "" : evidence_.where().text;
     return result_;
@@ -109,11 +130,16 @@ class Search {
       if (finder.needs_sample && sample.at.empty()) continue;
       if (finder.stage == Stage::unsettled && settled()) continue;
       if (finder.stage == Stage::unfitted && !fits_.empty()) continue;
-      if (is_late()) {
-        ++result_.untried;
-        continue;
-      }
-      finder.find(sample);
+      timely([&] { finder.find(sample); });
+    }
+  }
+
+  // Calls what Late may end: what it has found by then is kept.
+  void timely(const std::function<void()>& part) {
+    try {
+      part();
+    } catch (const Late&) {
+      ++result_.untried;
     }
   }
 
@@ -122,11 +148,6 @@ class Search {
       if (fit.finding.fault != "nonfinite_suppressed") continue;
       fit.finding.text += nonfinite_text(evidence_, sample);
     }
-  }
-
-  bool is_late() const {
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
-    return spent.count() > seconds_;
   }
 
   double cost(std::size_t entries) const {
@@ -363,11 +384,9 @@ class Search {
 
   const Evidence evidence_;
   const Plan& images_;
-  BlockSource& source_;
+  TimedSource source_;
   TaskPool& pool_;
   double budget_;  // multiply-adds that are left
-  const double seconds_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   List reported_;
   std::vector<Fitting> fits_;
   Diagnosis result_;

@@ -20,7 +20,8 @@ constexpr std::size_t kMostChosen = 4096;
 
 }  // namespace
 
-Evidence::Evidence(const Suspect& suspect) : suspect_(suspect), all_(size()) {
+Evidence::Evidence(const Suspect& suspect, Clock::time_point end)
+    : suspect_(suspect), end_(end), all_(size()) {
   std::iota(all_.begin(), all_.end(), std::size_t{0});
   for (const std::size_t at : all_) {
     const double error = unexplained(at, want(at), nullptr);

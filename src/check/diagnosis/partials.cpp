@@ -176,6 +176,7 @@ class Splitter {
     const WgradProblem& pb = evidence_.problem();
     const std::size_t first = std::min(kFirstLook, sample_.at.size());
     for (Split split : Splits(pb).take()) {
+      evidence_.stop_if_late();
       for (const DType type : narrow_types(pb)) {
         for (const Stored stored : {Stored::parts, Stored::both, Stored::total}) {
           split.type = type;
@@ -230,6 +231,7 @@ class Splitter {
   Predicted in_blocks(const NarrowSum& how, std::size_t pixels, std::size_t count) const {
     Predicted result;
     for (std::size_t e = 0; e < count; ++e) {
+      evidence_.stop_if_late();
       const Terms& terms = sample_.terms[e];
       double sum = 0;
       for (std::size_t begin = 0; begin < terms.x.size(); begin += pixels) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <optional>
 
@@ -68,9 +69,13 @@ struct Filling {
   bool alone = false;                  // with no other fault
 };
 
+// The search has no time left: ends a finder wherever it is.
+struct Late {};
+
 class Evidence {
  public:
-  explicit Evidence(const Suspect& suspect);
+  using Clock = std::chrono::steady_clock;
+  explicit Evidence(const Suspect& suspect, Clock::time_point end = Clock::time_point::max());
 
   const Suspect& suspect() const { return suspect_; }
   const WgradProblem& problem() const { return suspect_.problem; }
@@ -96,6 +101,10 @@ class Evidence {
   // Returns count entries, whatever their errors.
   Positions choose_any(std::size_t count) const;
 
+  // Throws Late after the end. judge() does, and so do loops that are long without it.
+  void stop_if_late() const {
+    if (Clock::now() > end_) throw Late();
+  }
   bool fits(std::size_t at, double value, double scale) const;
   // Returns the first of the fillings with which the predicted values explain these entries. bits
   // is what it cost to find the fault. plain: the values are those that are expected. lenient: this
@@ -139,6 +148,7 @@ class Evidence {
   void make_fillings();
 
   const Suspect& suspect_;
+  const Clock::time_point end_;
   std::vector<double> errors_;
   Positions all_, wrong_, drawn_;
   // These hold every value of the suspect, or of its place, but not the right ones.
