@@ -174,7 +174,7 @@ class Refused(LayeringTest):
         # An unset variable of a script must not turn a check off.
         for flag in ("--batch-range", "--filter-like", "--padding", "--algorithm", "--memory-limit", "--kernel"):
             self.refuse(2, [flag], flag, "")
-        for flag in ("--result", "--golden", "--save-repro", "--criterion", "--save-diff"):
+        for flag in ("--result", "--golden", "--criterion", "--save-diff"):
             with self.subTest(flag):
                 result = self.run_here("verify", *self.base, flag, "")
                 self.assert_one_error(result, 2, flag, "empty")

@@ -31,7 +31,7 @@ class OrdersTest(VerifyTest):
     def judge(self, gradient, *flags, status=0):
         save(self.folder / "r.npy", np.reshape(gradient, (1, 1, *gradient.shape[-2:])), "float32")
         lines = self.verify("--result", "r.npy", *flags, status=status).splitlines()
-        if not {"--sample", "--fail-assumed", "--save-repro"} & set(flags):
+        if not {"--sample", "--fail-assumed"} & set(flags):
             self.assertEqual(self.by_the_library(flags, lines), self.by_the_program(lines), lines)
         return lines
 
@@ -161,11 +161,6 @@ class OrdersTest(VerifyTest):
             lines = self.judge(wrong.astype("f4"), status=1)
             self.assertIn(f" at output channel {k} of a float32 sum", lines[1])
         self.assumes_an_order((one_by_one + np.resize(errors, (16, 8)).T).astype("f4"))
-
-    def test_a_small_problem_keeps_the_order(self):
-        terms = self.pointwise(64, 8, 8, 8, lambda n, p, q: n % 2)
-        self.judge(self.apart(terms, 0), "--order", "natural", "--save-repro", "small", status=1)
-        self.assertIn(" --order natural\n", (self.folder / "small/repro.sh").read_text())
 
     def test_what_inputs_were_rounded_to_is_told_by_its_structure(self):
         terms = self.pointwise(64, 14, 16, 16, lambda n, p, q: n % 2)

@@ -133,18 +133,14 @@ class Signs(VerifyTest):
             self.succeed(*layer, "-g", "dy_s.npy", "-o", "dw_s.npy")
             self.succeed("verify", *layer, "-g", "dy.npy", "--signs", 9, "--result", "dw_s.npy")
 
-    def test_a_fault_is_named_and_kept(self):
+    def test_a_fault_is_named(self):
         problem = Problem(n=4, size=(9, 8), c=4, k=6, taps=(3, 3)).fill_normal(1)
         self.prepare(problem)
         dy, problem.dy = problem.dy, signed(problem.dy, 2)
         wrong = problem.expected()[::-1, ::-1]
         problem.dy = dy
-        text = self.judge(wrong, "--signs", 2, "--save-repro", "small", status=1)
+        text = self.judge(wrong, "--signs", 2, status=1)
         self.assertIn("diagnosis: the result matches if the filter is flipped in h and w", text)
-        self.assertIn("--slack 1 --order natural", self.read("small/repro.sh").decode())
-        self.assertEqual(self.bash("CONVGRAD=$(type -P convgrad) sh small/repro.sh; exit 1").returncode, 1)
-        done = self.bash("cd small; convgrad " + self.read("small/repro.sh").decode().split('"${CONVGRAD:-convgrad}" ')[1])
-        self.assertEqual(done.returncode, 1, done)
 
     def test_a_file_that_is_there_stays(self):
         self.write("dy_s.npy", b"mine")
@@ -219,21 +215,13 @@ class Accumulated(VerifyTest):
         self.judge(scale * self.dw, "--alpha", repr(scale))
         self.judge(scale * self.dw, "--alpha", repr(scale), "--sample", 9)
         self.judge(-self.dw, "--alpha=-1")
-        text = self.judge(scale * self.dw[::-1, ::-1], "--alpha", repr(scale), "--save-repro", "small", status=1)
+        text = self.judge(scale * self.dw[::-1, ::-1], "--alpha", repr(scale), status=1)
         self.assertIn("matches if the filter is flipped in h and w (all", text)
         self.judge(scale * 1.00001 * self.dw, "--alpha", repr(scale), "--diagnosis", "off", status=1)
 
-    def test_the_diagnosis_and_the_small_problem_are_of_the_gradient(self):
-        text = self.check(.5 * self.old + 2 * self.dw[:, ::-1], "--alpha", 2, "--beta", .5, "--save-repro", "small", status=1)
+    def test_the_diagnosis_is_of_the_gradient(self):
+        text = self.check(.5 * self.old + 2 * self.dw[:, ::-1], "--alpha", 2, "--beta", .5, status=1)
         self.assertIn("matches if the filter is flipped in w (all", text)
-        command = self.read("small/repro.sh").decode().split('"${CONVGRAD:-convgrad}" ')[1]
-        self.assertIn("--accumulated-on buffer.npy --beta=0.5", command)
-        done = self.bash(f"cd small; convgrad {command}")
-        self.assertEqual(done.returncode, 1, done)
-        right = command.strip().replace("result.npy", "right.npy")
-        np.save(self.folder / "small" / "right.npy", np.load(self.folder / "small" / "reference.npy").astype("f4"))
-        done = self.bash(f"cd small; convgrad {right}")
-        self.assertEqual(done.returncode, 0, done)
 
     def test_with_signs_and_another_filter_format(self):
         problem = self.problem

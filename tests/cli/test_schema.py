@@ -123,7 +123,7 @@ class Reports(SchemaTest):
                               (["--show", 3, "--result", "dw.npy", "--result", "wrong.npy"], 1),
                               (["--result", "dw.npy", "--result", "dw.npy"], 0),
                               (["--golden", "wrong.npy", "--result", "dw.npy"], 1),
-                              (["--result", "flipped.npy", "--save-repro", "r"], 1),
+                              (["--result", "flipped.npy"], 1),
                               (["--result", "flipped.npy", "--diagnosis", "off"], 1),
                               (["--golden", "flipped.npy"], 1),
                               (["--golden", "g.npy", "--update-golden"], 0),

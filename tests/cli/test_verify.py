@@ -667,7 +667,7 @@ repeat: """, tables)
 MISMATCH: r.npy against the float64 reference, 2 of 4 elements fail (50 %)
 diagnosis: none of the 265 faults that were tried explains the result
 diagnosis: the wrong elements are tap (1,0)
-next: --save-repro DIR writes a small problem that fails; --show 5 lists the worst elements; a second run as another --result shows whether it repeats
+next: --show 5 lists the worst elements; a second run as another --result shows whether it repeats
 agrees to 2.5 bits
 conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_same
 criterion: |got-want| <= 0 + 0.01*|want|

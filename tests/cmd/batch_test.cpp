@@ -234,22 +234,6 @@ TEST_CASE("no job reads or writes what another one writes") {
                                  cat("8 input: ", in_folder("a"), " is written by line 2")});
 }
 
-TEST_CASE("two jobs do not save their small problems in one folder") {
-  for (const bool exists : {false, true}) {
-    const TempDir dir;
-    Manifest manifest = parsed(line_with(R"("result":"r","save_repro":"a")") +
-                                   line_with(R"("result":"s","save_repro":"b")") +
-                                   line_with(R"("result":"t","save_repro":"./a")"),
-                               dir.path());
-    if (exists) std::filesystem::create_directory(dir.file("a"));
-    refuse_conflicts(manifest);
-    CHECK(manifest.jobs.size() == 2);
-    REQUIRE(manifest.bad.size() == 1);
-    CHECK(bad_lines(manifest)[0].starts_with("3 save_repro: "));
-    CHECK(manifest.bad[0].message.find("is that of line 1 too") != std::string::npos);
-  }
-}
-
 TEST_CASE("a state has the lines that were added to it") {
   const TempDir dir;
   const std::string path = dir.file("state");

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <unordered_map>
 
 #include "batch/batch.hpp"
@@ -12,7 +11,7 @@
 namespace convgrad::cli {
 namespace {
 
-// Holds a file, or a folder for repros, with the field that names it. One key means one file.
+// Holds a file with the field that names it. One key means one file.
 struct JobFile {
   std::string field, path, key;
 };
@@ -27,12 +26,6 @@ JobFiles read_by(const BatchJob& job) {
 JobFiles written_by(const BatchJob& job) {
   JobFiles files;
   for (const auto& [field, path] : job.outputs) files.push_back({field, path, tensor_key(path)});
-  const std::string& repro = job.options.verify.save_repro;
-  if (!repro.empty()) {  // a folder, which file_key() does not tell from a device
-    std::error_code ignored;
-    files.push_back(
-        {"save_repro", repro, std::filesystem::weakly_canonical(repro, ignored).string()});
-  }
   std::erase_if(files, [](const JobFile& file) { return file.key.empty(); });
   return files;
 }

@@ -50,7 +50,6 @@ Examples:
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --sample 100
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --sample 5000
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --golden golden.npy --update-golden
-  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --save-repro failing
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --result golden.npy
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --show 5 --save-diff d.npy
 

@@ -103,7 +103,7 @@ struct VerifyOptions : CriterionOptions {
   std::string accumulated_on;  // a file
   std::optional<double> alpha, beta;
   bool update_golden = false, fail_vacuous = false, fail_assumed = false;
-  std::string save_diff, save_repro;  // a file, a folder
+  std::string save_diff;  // a file
 };
 
 // Holds the options of verify. A job of a batch has them too, whichever command it runs.

@@ -288,8 +288,6 @@ void add_verify(Rows& rows, VerifyCommand& o) {
   rows.add("--show", "N", kReporting, "list the N elements that are most off",
            Whole{&v.show, 1, 10000});
   add_difference(rows, v.save_diff);
-  rows.add("--save-repro", "DIR", kMismatch,
-           "write a small problem that fails, and the command that repeats it", &v.save_repro);
   add_report(rows, o);
 }
 

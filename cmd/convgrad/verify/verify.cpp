@@ -297,7 +297,6 @@ void check_files(const VerifyCommand& options) {
   if (v.update_golden) check_array_output(v.golden, output);
   if (!v.save_diff.empty()) check_array_output(v.save_diff, output);
   warn_of_endings(options);
-  if (!v.save_repro.empty()) check_repro_folder(v.save_repro);
 }
 
 // Says what a sample leaves out, and which faults it would miss.
@@ -357,12 +356,6 @@ Notes update_golden(const VerifyCommand& options, const WgradProblem& problem,
   return notes;
 }
 
-// Returns the element that a small problem is about: the first that fails, or the most wrong one.
-std::int64_t worst_element(const Comparison& comparison) {
-  if (comparison.mismatches == 0) return comparison.ratio.index;
-  return comparison.ratio.value > 1 ? comparison.ratio.index : comparison.first_mismatch.index;
-}
-
 // Returns the results, and a golden file that is judged as they are.
 std::vector<const Gradient*> subjects_of(const Judged& judged, const Tolerance& tolerance) {
   std::vector<const Gradient*> subjects;
@@ -401,7 +394,7 @@ Verdicts judge_subjects(const Job& job, const VerifyCommand& options, const Judg
                why_read_once(job).empty() ? &passes : nullptr);
 }
 
-// Looks for the fault after a mismatch, and writes a small problem.
+// Looks for the fault after a mismatch.
 void explain(Job& job, const Judged& judged, const Expected& expected,
              const std::vector<const Gradient*>& subjects, Rereader& rereader,
              VerifyReport& report) {
@@ -411,16 +404,9 @@ void explain(Job& job, const Judged& judged, const Expected& expected,
   for (std::size_t i = 0; i < subjects.size() && wrong.size() < most; ++i) {
     if (!report.verdicts[i].match()) wrong.push_back(subjects[i]);
   }
-  if (wrong.empty()) return;
-  if (options.verify.diagnosis != "off") {
-    report.diagnosis = diagnose_mismatch(job, options, judged, expected, wrong, rereader);
-    name_causes(options, judged, subjects, *report.diagnosis, report.verdicts);
-  }
-  if (report.matches()) return;
-  if (!options.verify.save_repro.empty()) {
-    report.repro = save_repro(job, options, judged, expected, *wrong[0], report.tolerance,
-                              worst_element(report.comparison()));
-  }
+  if (wrong.empty() || options.verify.diagnosis == "off") return;
+  report.diagnosis = diagnose_mismatch(job, options, judged, expected, wrong, rereader);
+  name_causes(options, judged, subjects, *report.diagnosis, report.verdicts);
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ class VerifyReport final : public Report {
   std::vector<std::string> not_tested;
   std::string wrong_dtype;  // what a result's dtype should not be, or ""
   std::optional<DiagnosisReport> diagnosis;
-  Notes repro, coverage, notes;
+  Notes coverage, notes;
 };
 
 // Returns "0.52 of rounding's at tap [0,1] (3.7 allowed)", of RoundingErrors::worst and its like.
@@ -162,14 +162,5 @@ DiagnosisReport diagnose_mismatch(const Job& job, const VerifyCommand& options,
 void name_causes(const VerifyCommand& options, const Judged& judged,
                  const std::vector<const Gradient*>& subjects, const DiagnosisReport& found,
                  std::vector<Compared>& verdicts);
-
-// Checks the folder of --save-repro, which gets a small problem that fails, as files and the
-// command that repeats it. Throws Error(input) if it cannot be made, or holds anything.
-void check_repro_folder(const std::string& folder);
-// Writes the part of the problem in which the wrong element of subject stands, and the same part of
-// the gradients that were compared.
-Notes save_repro(Job& job, const VerifyCommand& options, const Judged& judged,
-                 const Expected& expected, const Gradient& subject, const Tolerance& tolerance,
-                 std::int64_t wrong);
 
 }  // namespace convgrad::cli

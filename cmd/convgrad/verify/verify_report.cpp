@@ -347,9 +347,6 @@ std::string next_step(const VerifyReport& r, const Comparison& c) {
     if (!is_lower_precision(first) || first.certainty == Certainty::size) return "";
     return cat("next: --accept ", first.fault, " if the kernel does so on purpose");
   }
-  if (c.mismatches > 0 && v.save_repro.empty()) {
-    steps.emplace_back("--save-repro DIR writes a small problem that fails");
-  }
   if (c.mismatches > 0 && c.mismatches < c.count && !v.show) {
     steps.emplace_back("--show 5 lists the worst elements");
   }
@@ -442,7 +439,7 @@ Json compare_json(const VerifyReport& r) {
     json["results"] = all;
   }
   if (r.diagnosis) json["diagnosis"] = r.diagnosis->json();
-  for (const Notes* notes : {&r.repro, &r.coverage, &r.notes}) json.update(notes->json);
+  for (const Notes* notes : {&r.coverage, &r.notes}) json.update(notes->json);
   json["repeat"] = r.options.command_line;
   return json;
 }
@@ -557,7 +554,6 @@ std::string VerifyReport::text() const {
   add(reason_text(*this, full));
   if (!wrong_dtype.empty() && !all_match(*this)) add("reason: dtype: " + wrong_dtype);
   if (diagnosis) add_all(diagnosis->lines);
-  add_all(repro.lines);
   add(next_step(*this, c));
   if (c.want_nonfinite.nan + c.want_nonfinite.inf < c.count) add(agreement_line(*this, full));
   if (match && c.rounding && !c.rounding->zero && vacuous.empty()) {
