@@ -40,6 +40,10 @@ double plain_limit(std::size_t n) { return kPlainSlack * group_factor(static_cas
 
 }  // namespace
 
+double root_of_squares(double a, double b) {
+  return std::isinf(a) || std::isinf(b) ? HUGE_VAL : std::hypot(a, b, 0.0);
+}
+
 double group_factor(double n, double exponent) {
   return std::sqrt(1 + 2 * std::sqrt(exponent / n) + 2 * exponent / n);
 }
@@ -100,7 +104,7 @@ void add_with_rest(double b, double c, double& value, double& tail) {
 // Grants the rounding of a number of this size in the accumulator's type.
 void grant_rounding(double unit, double size, double& scale, double& limit) {
   if (!std::isfinite(size)) return;
-  scale = std::hypot(scale, unit * size / std::sqrt(3));
+  scale = root_of_squares(scale, unit * size / std::sqrt(3));
   limit += unit * std::fabs(size);
 }
 

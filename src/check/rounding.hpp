@@ -58,6 +58,10 @@ void multiply(DType data, double factor, Expected& expected);
 void add_to_buffer(DType data, DType out, double beta, std::span<const double> buffer,
                    Expected& expected);
 
+// Returns sqrt(a*a + b*b). std::hypot of two numbers is a symbol of glibc 2.35, and packages run on
+// 2.34.
+double root_of_squares(double a, double b);
+
 // Returns sqrt(1 + 2*sqrt(exponent/n) + 2*exponent/n). The root mean square of n numbers of a right
 // result stays below that times the expected one but with probability exp(-exponent) (the tail of
 // chi squared; Laurent, Massart: Adaptive estimation of a quadratic functional, 2000, Lemma 1).

@@ -345,7 +345,7 @@ OwnPart::OwnPart(const WgradProblem& problem, const Subject& subject,
     values_[i] = (values_[i] - added) / factor;
     own_.values[i] = ((expected.values[i] - added) + tail) / factor;
     own_.magnitudes[i] /= std::fabs(factor);
-    own_.scales[i] = std::hypot(own_.scales[i], half / std::sqrt(3)) / std::fabs(factor);
+    own_.scales[i] = root_of_squares(own_.scales[i], half / std::sqrt(3)) / std::fabs(factor);
     own_.limits[i] = (own_.limits[i] + half) / std::fabs(factor);
   }
   own_.tails.assign(own_.tails.size(), 0);

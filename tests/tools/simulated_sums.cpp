@@ -12,6 +12,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <functional>
@@ -119,6 +120,26 @@ std::vector<Way> right_ways(const WgradProblem& problem) {
     ways.push_back({.name = "place in " + std::to_string(m) + "x" + std::to_string(m) + " tiles",
                     .part = [m](P at) { return at.p % m * m + at.q % m; }});
   }
+  // Tiles, waves and curves over the places of an image, image by image or of all images at once,
+  // in one sum; tiles with a sum each, which a block of threads has.
+  for (const char* places : {"tiles 4", "tiles 8", "tiles 16", "wave", "diagonals", "diagonals 3",
+                             "bands 8", "morton", "hilbert"}) {
+    ways.push_back({places, places});
+    ways.push_back({std::string(places) + " of all", std::string(places) + " of all"});
+  }
+  for (const Count m : {4, 8, 16}) {
+    const Count across = ceil_div(problem.axis[2].out, m);
+    const Count tiles = across * ceil_div(problem.axis[1].out * problem.axis[0].out, m);
+    ways.push_back({.name = std::to_string(m) + "x" + std::to_string(m) + " tiles",
+                    .part = [=, &problem](P at) {
+                      return at.n * tiles + (at.z * problem.axis[1].out + at.p) / m * across +
+                             at.q / m;
+                    }});
+    ways.push_back({.name = std::to_string(m) + "x" + std::to_string(m) + " tiles of all",
+                    .part = [=, &problem](P at) {
+                      return (at.z * problem.axis[1].out + at.p) / m * across + at.q / m;
+                    }});
+  }
   ways.push_back({"image mod 2 fma", "nzpq", [](P at) { return at.n % 2; }, Mode::fma});
   // CUTLASS's sliced-K: warps of a block take runs of the depth in turns.
   for (const Count run : {8, 16, 32}) {
@@ -175,9 +196,52 @@ std::vector<Way> ways_of(const WgradProblem& problem) {
   return ways;
 }
 
+// Where a walk of places reaches the place in row p and column q: the lesser first.
+Count turn_of(const std::string& places, Count m, Count p, Count q) {
+  constexpr Count kFar = 1 << 20;  // beyond any extent here
+  if (places == "tiles") return p / m * kFar + q / m;
+  if (places == "bands") return q / m;
+  if (places == "wave") return p + q;
+  if (places == "diagonals") return m == 0 ? p - q : (p + q) % m;
+  Count turn = 0;  // along a curve: two bits a level
+  for (Count side = kFar / 2; side > 0; side /= 2) {
+    const Count down = (p & side) != 0, right = (q & side) != 0;
+    turn = turn * 4 + (places == "morton" ? down * 2 + right : (3 * down) ^ right);
+    if (places == "morton" || right == 1) continue;
+    if (down == 1) p = side - 1 - p % side, q = side - 1 - q % side;  // a quarter is turned over
+    std::swap(p, q);
+  }
+  return turn;
+}
+
+// Walks with names such as "tiles 8" and "tiles 8 of all": planes are below each other.
+std::vector<Count> walk_of_places(const WgradProblem& problem, const std::string& name) {
+  std::istringstream words(name);
+  std::string places, of;
+  Count m = 0;
+  words >> places;
+  if (!(words >> m)) words.clear();
+  words >> of;
+  const Count across = problem.axis[2].out, S = problem.out_pixels();
+  std::vector<std::pair<Count, Count>> turns;
+  for (Count i = 0; i < S; ++i) turns.push_back({turn_of(places, m, i / across, i % across), i});
+  std::sort(turns.begin(), turns.end());
+  std::vector<Count> walk;
+  for (Count i = 0; i < problem.N * S; ++i) {
+    const auto [n, place] =
+        of == "of" ? std::pair{i % problem.N, i / problem.N} : std::pair{i / S, i % S};
+    walk.push_back(n * S + turns[static_cast<std::size_t>(place)].second);
+  }
+  return walk;
+}
+
 // All pixels, those of a walk's innermost letter first. Without z in a name, p goes over planes and
 // their rows.
 std::vector<Count> walk_of(const WgradProblem& problem, const std::string& name) {
+  if (!std::all_of(name.begin(), name.end(), [](char c) { return std::strchr("nzpq", c); }) &&
+      name != "reverse" && name != "random") {
+    return walk_of_places(problem, name);
+  }
   const SpatialAxis &d = problem.axis[0], &h = problem.axis[1], &w = problem.axis[2];
   const bool planes = name.find('z') != std::string::npos;
   const auto axis = [&](char which) {  // extent and distance
