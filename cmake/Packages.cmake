@@ -26,7 +26,9 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME convgrad)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS libopenblas0)  # loaded, not linked
-set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS python3-matplotlib)  # of convgrad.plot
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "openmpi-bin, python3-matplotlib")  # of --mpi, convgrad.plot
+# The module for MPI is loaded where MPI is; it is no reason to install that.
+set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/packaging/without_mpi.cmake)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
 "The library behind the program convgrad, for C++20: static library, headers
 and a CMake package, find_package(convgrad).")

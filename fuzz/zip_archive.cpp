@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "convgrad/npy.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "fuzz.hpp"
 #include "memory_file.hpp"
 
@@ -102,7 +102,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string path = file.path();
   refused(0, "", [&] { NpyReader reader(path); });
   refused(0, "", [&] {
-    for (const std::string& name : tensors_in(path)) read(name);
+    if (!is_archive(path)) return read(path);
+    for (const std::string& name : TensorArchive(path).names()) read(cat(path, ":", name));
   });
   read(path + ":x");
   return 0;

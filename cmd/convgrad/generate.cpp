@@ -27,29 +27,46 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kPartElements = std::int64_t{1} << 20;
 constexpr std::int64_t kTaskElements = std::int64_t{1} << 14;
 
-// Makes the folder of the three files if it must, and removes it again if nothing gets into it.
+// Makes the folder of the three files if it must, and those above it; removes them again if nothing
+// gets into them.
 class Folder {
  public:
   explicit Folder(const std::string& path) : path_(path) {
     std::error_code error;
-    made_ = fs::create_directory(path, error);
+    for (fs::path each = fs::absolute(path); !fs::exists(each, error) && !error;
+         each = each.parent_path()) {
+      made_.push_back(each);
+    }
+    fs::create_directories(path, error);
     if (error && !fs::is_directory(path)) {
-      bad_input("--output: cannot make the folder ", path, ": ", error.message(),
-                Hint("name one in a folder that exists"));
+      const std::string what = error.message();
+      remove_empty();
+      bad_input("--output: cannot make the folder ", path, ": ", what,
+                Hint("name one that can be written"));
     }
   }
-  ~Folder() {
-    std::error_code ignored;
-    if (made_) fs::remove(path_, ignored);  // only while it is empty
-  }
+  ~Folder() { remove_empty(); }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
-  std::string file(const char* name) const { return (fs::path(path_) / name).string(); }
+  // Throws Error(input) if the disk has no room for so many bytes.
+  void check_room(std::int64_t bytes) const {
+    std::error_code error;
+    const fs::space_info space = fs::space(path_, error);
+    if (error || space.available / 2 > static_cast<std::uintmax_t>(bytes) / 2) return;
+    bad_input("--output: ", path_, " has ", format_bytes(static_cast<double>(space.available)),
+              " free, but the files take ", format_bytes(static_cast<double>(bytes)),
+              Hint("make a smaller problem; --dry-run says the bytes"));
+  }
 
  private:
+  void remove_empty() {
+    std::error_code ignored;
+    for (const fs::path& folder : made_) fs::remove(folder, ignored);  // only while it is empty
+  }
+
   std::string path_;
-  bool made_ = false;
+  std::vector<fs::path> made_;  // the innermost first
 };
 
 struct Paths {
@@ -139,7 +156,10 @@ class GenerateReport final : public Report {
     text << (data.nonfinite ? ", with NaN and infinities" : "") << ", seed " << data.seed << "\n";
     for (const auto& [name, tensor] : tensors) {
       text << tensor.file << ": " << tensor.json()["dtype"].get<std::string>() << " "
-           << shape_text(tensor.header.shape) << ", " << *tensor.hash << "\n";
+           << shape_text(tensor.header.shape) << ", "
+           << (tensor.hash ? *tensor.hash
+                           : format_bytes(static_cast<double>(tensor.header.payload_bytes)))
+           << "\n";
     }
     for (const std::string& line : commands()) text << "  " << line << "\n";
     return text.str();
@@ -149,8 +169,10 @@ class GenerateReport final : public Report {
     Json json = problem_fields(plan.problem);
     json["execution"] = plan_json(plan);
     json["tensors"] = tensors_json(tensors);
-    json["timing_ms"] = timing.timing_json();
-    json["perf"] = timing.perf_json();
+    if (tensors[0].second.hash) {  // it is made
+      json["timing_ms"] = timing.timing_json();
+      json["perf"] = timing.perf_json();
+    }
     json["generate"] = {{"dist", distribution_name(data.distribution)},
                         {"seed", data.seed},
                         {"nonfinite", data.nonfinite},
@@ -178,9 +200,12 @@ class GenerateReport final : public Report {
   }
 };
 
-// Returns the report of a file that was just made.
-TensorReport made_tensor(const std::string& path, const std::string& hash) {
-  return {path, NpyReader(path).header(), hash};
+// Describes a file that is about to be made.
+TensorReport planned_tensor(const std::string& path, DType dtype,
+                            const std::vector<std::int64_t>& shape) {
+  const std::string text = npy_header_text(dtype, shape);
+  NpyHeader header = parse_npy_header(std::as_bytes(std::span(text)), path);
+  return {path, std::move(header)};
 }
 
 class SignsReport final : public Report {
@@ -278,9 +303,21 @@ ReportPointer generate(const GenerateOptions& options) {
   planned.backend = Backend::reference;
   const Plan plan = make_plan(problem, this_machine(), planned);
 
+  const auto file = [&](const char* name) {
+    return (fs::path(options.problem.output) / name).string();
+  };
+  const Paths paths = {file("input.npy"), file("out_backprop.npy"), file("gradient.npy")};
+  auto report = std::make_unique<GenerateReport>(plan, data);
+  report->tensors = {{"input", planned_tensor(paths.x, problem.dtype, x_shape(problem))},
+                     {"out_backprop", planned_tensor(paths.dy, problem.dtype, dy_shape(problem))},
+                     {"gradient", planned_tensor(paths.dw, problem.out_dtype, dw_shape(problem))}};
+  if (options.execution.dry_run) return report;
   const Folder folder(options.problem.output);
-  const Paths paths = {folder.file("input.npy"), folder.file("out_backprop.npy"),
-                       folder.file("gradient.npy")};
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : report->tensors) {
+    bytes = checked_add(bytes, tensor.header.payload_bytes, "the files");
+  }
+  folder.check_room(bytes);
   check_paths(options, paths);
   const OutputOptions output = {!options.clobber};
   const TensorMaker x(problem, Operand::x, data), dy(problem, Operand::dy, data);
@@ -302,10 +339,9 @@ ReportPointer generate(const GenerateOptions& options) {
   job.write_s += seconds_since(write_start);
   job.timing.total_s = seconds_since(start) - job.write_s;
 
-  auto report = std::make_unique<GenerateReport>(plan, data);
-  report->tensors = {{"input", made_tensor(paths.x, x_hash)},
-                     {"out_backprop", made_tensor(paths.dy, dy_hash)},
-                     {"gradient", made_tensor(paths.dw, hash_of_values(paths.dw))}};
+  report->tensors[0].second.hash = x_hash;
+  report->tensors[1].second.hash = dy_hash;
+  report->tensors[2].second.hash = hash_of_values(paths.dw);
   report->timing = job;
   return report;
 }

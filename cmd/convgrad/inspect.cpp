@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <iomanip>
 #include <variant>
 #include <vector>
@@ -100,8 +101,7 @@ struct InspectedArray {
   TensorReport tensor;
   Statistics values;
 
-  explicit InspectedArray(const std::string& path) {
-    NpyReader reader(path);
+  InspectedArray(const std::string& path, NpyReader reader) {
     name = reader.name();
     dtype = dtype_text(reader);
     tensor = {path, reader.header()};
@@ -227,32 +227,35 @@ class InspectReport final : public Report {
   }
 };
 
-// Names what is looked at: an array, which may be one of an archive's, or the file of a part, whose
-// description is no array.
-struct Item {
-  std::string path;
-  bool is_part = false, is_member = false;
-};
-
-// Lists each array of an archive. A damaged archive is listed whole, and refused when it is opened.
-std::vector<Item> items_of(const Words& files) {
-  std::vector<Item> items;
-  for (const std::string& file : files) {
-    try {
-      Words tensors = tensors_in(file);
-      const auto has = [&](const char* name) {
-        return std::ranges::count(tensors, cat(file, ":", name)) > 0;
-      };
-      if (tensors.size() == 3 && has("problem") && has("slices") && has("sums")) {
-        items.push_back({.path = file, .is_part = true});
-        std::erase(tensors, cat(file, ":problem"));
-      }
-      for (const std::string& tensor : tensors) items.push_back({tensor, false, tensor != file});
-    } catch (const Error&) {
-      items.push_back({file});
-    }
+// Calls look(). Where it throws, the other files and arrays are still worth a look.
+void try_to(const std::function<void()>& look, const InspectOptions& options,
+            const std::string& path, bool is_member, InspectReport& report) {
+  try {
+    look();
+  } catch (const Error& error) {
+    const bool is_fault = !is_member || dynamic_cast<const NotNumbers*>(&error) == nullptr;
+    if (is_fault) say(options, "error", error.what());
+    report.files.emplace_back(NotInspected{path, error, is_fault});
   }
-  return items;
+}
+
+// Looks at each array of an archive, or at the file of a part, whose description is no array.
+void add_archive(const InspectOptions& options, const std::string& path, InspectReport& report) {
+  const TensorArchive archive(path);
+  Words names = archive.names();
+  if (names.empty()) bad_input(path, ": is an archive without any array, expected one");
+  const auto has = [&](const char* name) { return std::ranges::count(names, name) > 0; };
+  if (names.size() == 3 && has("problem") && has("slices") && has("sums")) {
+    report.files.emplace_back(InspectedPart{open_partial(path)});
+    std::erase(names, "problem");
+  }
+  for (const std::string& name : names) {
+    const std::string member = cat(path, ":", name);
+    const auto look = [&] {
+      report.files.emplace_back(InspectedArray(member, NpyReader(archive.open(name))));
+    };
+    try_to(look, options, member, true, report);
+  }
 }
 
 }  // namespace
@@ -265,18 +268,12 @@ ReportPointer inspect(const InspectOptions& options) {
     misuse("- is given twice, expected one array on standard input");
   }
   auto report = std::make_unique<InspectReport>();
-  for (const auto& [path, is_part, is_member] : items_of(options.paths)) {
-    try {
-      if (is_part) {
-        report->files.emplace_back(InspectedPart{open_partial(path)});
-      } else {
-        report->files.emplace_back(InspectedArray(path));
-      }
-    } catch (const Error& error) {  // the other files are still worth a look
-      const bool is_fault = !is_member || dynamic_cast<const NotNumbers*>(&error) == nullptr;
-      if (is_fault) say(options, "error", error.what());
-      report->files.emplace_back(NotInspected{path, error, is_fault});
-    }
+  for (const std::string& path : options.paths) {
+    const auto look = [&] {
+      if (is_archive(path)) return add_archive(options, path, *report);
+      report->files.emplace_back(InspectedArray(path, NpyReader(path)));
+    };
+    try_to(look, options, path, false, *report);
   }
   return report;
 }

@@ -118,6 +118,9 @@ void refuse_leftovers(const Commands& commands, const CLI::App& command) {
   const Words left = commands.front().app->remaining(true);
   if (left.empty()) return;
   const std::string word = left.front().substr(0, left.front().find('='));
+  if (word == "--input-dilation" || word == "--lhs-dilation") {
+    misuse("unknown option '", word, "'", Hint("put the zeros between x's pixels: y[:, ::2] = x"));
+  }
   if (word.rfind('-', 0) == 0 && word.size() > 1) {
     misuse("unknown option '", word, "'", did_you_mean(word, option_names(command)),
            Hint("see convgrad --help"));

@@ -53,6 +53,8 @@ DType float_dtype(const NpyHeader& header, std::string_view name, std::string_vi
 // Returns "1.0", "safetensors" or "raw".
 std::string format_name(const NpyHeader& header);
 
+struct TensorSource;
+
 // Reads one array, once from front to back or (a regular file, a stored member) in boxes.
 class NpyReader {
  public:
@@ -60,6 +62,8 @@ class NpyReader {
   // alone as FILE:DTYPE[EXTENTS], or - for standard input), parses the header and compares the size
   // of the file or member with it.
   explicit NpyReader(const std::string& argument);
+  // Reads one that is open; see src/files/tensor_source.hpp.
+  explicit NpyReader(TensorSource opened);
   ~NpyReader();
   NpyReader(NpyReader&&) noexcept;
   NpyReader& operator=(NpyReader&&) noexcept;

@@ -59,14 +59,16 @@ ErrorKind kind_of_failure(int error) {
 Hint did_you_mean(std::string_view word, std::span<const std::string> candidates) {
   if (word.size() > 64) return {};
   const std::string* best = nullptr;
-  // A short word may have one slip, a usual one two, a long one more; or the word begins a name.
-  // The dashes of a flag do not make it longer.
+  // A short word may have one slip, a usual one two, a long one more; or the word begins or ends a
+  // name. The dashes of a flag do not make it longer.
   const std::size_t dashes = std::min(word.find_first_not_of('-'), word.size());
   const std::size_t letters = word.size() - dashes;
   std::size_t best_distance = std::max<std::size_t>(letters < 4 ? 1 : 2, letters / 3) + 1;
   for (const std::string& candidate : candidates) {
+    const std::string_view name = word.substr(dashes);
     const bool begins = letters >= 3 && word.size() < candidate.size() &&
-                        edit_distance(word, candidate.substr(0, word.size())) == 0;
+                        (edit_distance(word, candidate.substr(0, word.size())) == 0 ||
+                         candidate.ends_with(cat("-", name)));
     const std::size_t distance = begins ? 1 : edit_distance(word, candidate);
     if (distance < best_distance) {
       best_distance = distance;

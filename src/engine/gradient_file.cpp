@@ -91,16 +91,35 @@ std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int
 
 namespace {
 
-// Returns what to add if the shape is the gradient's in another order.
-Hint order_hint(WgradProblem problem, const std::vector<std::int64_t>& shape) {
+// Says what the shape is, where it is the gradient's in another order, flattened, with its taps
+// exchanged or of each image.
+Hint shape_hint(WgradProblem problem, const std::vector<std::int64_t>& shape) {
+  const FilterFormat format = problem.filter_format;
+  const std::vector<std::int64_t> own = dw_shape(problem);
   std::string names;
-  for (const FilterFormat format : {FilterFormat::hwio, FilterFormat::oihw, FilterFormat::ohwi}) {
-    problem.filter_format = format;
+  for (const FilterFormat other : {FilterFormat::hwio, FilterFormat::oihw, FilterFormat::ohwi}) {
+    problem.filter_format = other;
     if (dw_shape(problem) == shape) {
       names += cat(names.empty() ? "" : " or ", filter_format_name(problem));
     }
   }
-  return names.empty() ? Hint() : Hint("this is ", names, ": add --filter-format ", names);
+  if (!names.empty()) return Hint("this is ", names, ": add --filter-format ", names);
+  std::vector<std::int64_t> each = shape;
+  if (each.size() > 1 && each[0] == problem.N) {
+    each.erase(each.begin());
+    if (each == own) {
+      return Hint(
+          "this has one for each image: make images groups, x and dy as [1,H,W,N*C] with "
+          "--groups N");
+    }
+  }
+  std::swap(problem.axis[1], problem.axis[2]);
+  problem.filter_format = format;
+  if (dw_shape(problem) == shape) return Hint("h and w are exchanged");
+  if (shape.size() < own.size() && checked_product(shape) == checked_product(own)) {
+    return Hint("it has as many elements: reshape it");
+  }
+  return {};
 }
 
 // Opens a file of floats that has the shape of the problem's gradient.
@@ -115,7 +134,7 @@ NpyReader open_gradient(const std::string& path, const WgradProblem& problem, DT
   if (reader.header().shape != shape) {
     bad_input(reader.name(), ": shape ", shape_text(reader.header().shape), ", expected ",
               shape_text(shape), ", the ", filter_format_name(problem), " filter gradient",
-              order_hint(problem, reader.header().shape));
+              shape_hint(problem, reader.header().shape));
   }
   return reader;
 }

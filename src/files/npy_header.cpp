@@ -33,6 +33,9 @@ unsigned byte_at(std::span<const std::byte> bytes, std::size_t index) {
 constexpr std::string_view kConverted =
     "a .npy file that was converted as text (copy it as binary; *.npy binary in .gitattributes)";
 
+constexpr std::string_view kPowerShell =
+    "text in UTF-16, as > writes it in Windows PowerShell (have the file written by its program)";
+
 // These are other formats, and what stands in for an array that was not fetched.
 constexpr std::pair<std::string_view, std::string_view> kStarts[] = {
     {"PK\x03\x04", "a zip archive (save it to a file and name one of its arrays, FILE.npz:NAME)"},
@@ -46,6 +49,8 @@ constexpr std::pair<std::string_view, std::string_view> kStarts[] = {
     {"{\"", "JSON, such as an error in place of a download (fetch the file again)"},
     {"\xc2\x93NUMPY", kConverted},
     {"\xef\xbf\xbdNUMP", kConverted},  // what is no UTF-8 was replaced
+    {"\xff\xfe", kPowerShell},
+    {"\xfe\xff", kPowerShell},
     {"k05VTVBZ", "a .npy file in base64 (pipe it through base64 -d)"},
     {"\x89HDF", "an HDF5 file (save the data set with numpy.save)"},
     {"\x80\x02\x8a\x0al\xfc", kTorchFile},  // a pickle of its magic number comes first
@@ -92,17 +97,19 @@ std::string description(const NpyHeader& header) {
 // Without a flag it advises what every command takes.
 std::string advice(const NpyHeader& header, std::string_view flag) {
   if (header.kind == 'u' && header.item_bytes == 2) {
-    return cat("if it is bfloat16, ", flag.empty() ? "save x.view('V2')" : "say so with ", flag,
-               ", else convert with x.astype('float32')");
+    return cat("convert with x.astype('float32'); if it is bfloat16, ",
+               flag.empty() ? "save x.view('V2')" : "say so with ", flag);
   }
   if (is_one_of("uV", header.kind) && header.item_bytes == 1) {
     const std::string other = "convert with x.view(ml_dtypes.float8_e4m3fn).astype('float32')";
-    return cat("if these are 8-bit floats, ",
+    return cat(header.kind == 'u' ? "convert integers with x.astype('float32'); " : "",
+               "if these are 8-bit floats, ",
                flag.empty() ? other : cat("say which with ", flag, ", such as float8_e4m3fn"));
   }
   if (header.kind == 'c') return "save x.real or x.imag";
   if (header.kind == 'R') return "save one field, x['name']";
   if (header.kind == 'V') return "bfloat16 is saved as '<V2'";
+  if (header.kind == 'O') return "save a dict's arrays as numpy.savez(file, **x)";
   return "convert with x.astype('float32')";
 }
 
@@ -127,15 +134,16 @@ constexpr std::string_view kOtherNames[] = {"float8_", "float6_", "float4_", "in
 // Sets kind, item_bytes and big_endian from descr, which of ml_dtypes' types may be the name.
 void parse_dtype(NpyHeader& header, std::string_view name) {
   const auto* const named = std::ranges::find(kStoredDTypes, header.descr, dtype_name);
-  const bool is_written =
-      named != std::end(kStoredDTypes) && (is_float8(*named) || *named == DType::bf16);
-  if (is_written) return set_float(header, *named);
+  if (named != std::end(kStoredDTypes)) return set_float(header, *named);
   std::string_view text = header.descr;
   for (const std::string_view start : kOtherNames) {
     if (text.starts_with(start)) text = "V1";
   }
   header.big_endian = text.starts_with('>');
   if (text.find_first_of("<>|=") == 0) text.remove_prefix(1);
+  if (text == "e") text = "f2";  // numpy's letters of float16, float32 and float64
+  if (text == "f") text = "f4";
+  if (text == "d") text = "f8";
   header.kind = text.empty() ? '\0' : text[0];
   const std::string_view size = text.substr(text.empty() ? 0 : 1);
   const char* const end = size.data() + size.size();

@@ -41,7 +41,7 @@ struct NpyReader::State {
   std::optional<DType> given;  // boxes are widened to it
   Change change;               // or none
 
-  explicit State(const std::string& argument);
+  explicit State(TensorSource opened);
 
   const std::string& name() const { return source->name(); }
   template <typename... Parts>
@@ -63,8 +63,7 @@ struct NpyReader::State {
   void finish_stream();
 };
 
-NpyReader::State::State(const std::string& argument) {
-  TensorSource opened = open_tensor(argument);
+NpyReader::State::State(TensorSource opened) {
   source = std::move(opened.bytes);
   seekable = source->seekable();
   if (opened.header) {
@@ -221,7 +220,8 @@ void NpyReader::State::finish_stream() {
          ", expected exactly one array");
 }
 
-NpyReader::NpyReader(const std::string& argument) : state_(std::make_unique<State>(argument)) {}
+NpyReader::NpyReader(const std::string& argument) : NpyReader(open_tensor(argument)) {}
+NpyReader::NpyReader(TensorSource opened) : state_(std::make_unique<State>(std::move(opened))) {}
 NpyReader::~NpyReader() = default;
 NpyReader::NpyReader(NpyReader&&) noexcept = default;
 NpyReader& NpyReader::operator=(NpyReader&&) noexcept = default;

@@ -5,7 +5,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace convgrad {
 
@@ -28,10 +27,5 @@ bool is_standard_input(const std::string& argument);
 
 // Tells whether file ends with .npz or .safetensors.
 bool is_archive_name(const std::string& file);
-
-// Returns FILE:NAME for each array of an archive (those members of a .npz that end with .npy), and
-// the argument itself for anything else. Error(input) for an archive that is damaged or holds no
-// array.
-std::vector<std::string> tensors_in(const std::string& argument);
 
 }  // namespace convgrad

@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <span>
+#include <unordered_map>
 
 #include "base/messages.hpp"
 #include "files/safetensors.hpp"
@@ -40,20 +41,9 @@ std::vector<std::string> names_of(const Safetensors& archive) {
   return names;
 }
 
-std::vector<std::string> names_in(FileSource& file, Container container, bool npy_only) {
-  return container == Container::zip ? zip_array_names(file, npy_only)
-                                     : names_of(read_safetensors(file));
-}
-
-TensorSource open_safetensor(std::unique_ptr<FileSource> file, const std::string& member,
-                             const std::string& argument) {
-  const Safetensors archive = read_safetensors(*file);
-  const auto found = std::ranges::find(archive.tensors, member, &SafeTensor::name);
-  if (found == archive.tensors.end()) {
-    refuse_missing_array(file->name(), member, names_of(archive));
-  }
-  file->rename(argument);
-  return {std::move(file), npy_header_of(*found, archive.data_offset, argument)};
+std::vector<std::string> names_in(std::unique_ptr<FileSource> file, Container container) {
+  return container == Container::zip ? zip_array_names(*open_zip_archive(std::move(file)), false)
+                                     : names_of(read_safetensors(*file));
 }
 
 // Opens the elements alone. A file's size must be theirs; a stream's is known at its end.
@@ -142,23 +132,58 @@ bool is_standard_input(const std::string& argument) {
   return split_tensor_name(argument).file == "-";
 }
 
-std::vector<std::string> tensors_in(const std::string& argument) {
-  if (!is_regular(argument)) return {argument};
-  FileSource file(argument);
-  const Container container = container_of(file, argument);
-  if (container == Container::none) return {argument};
-  std::vector<std::string> names = names_in(file, container, true);
-  if (names.empty()) file.refuse("is an archive without any array, expected one");
-  for (std::string& name : names) name = cat(argument, ":", name);
-  return names;
+bool is_archive(const std::string& path) {
+  if (!is_regular(path)) return false;
+  FileSource file(path);
+  return container_of(file, path) != Container::none;
 }
 
 std::vector<std::string> members_of_archive(const std::string& path) {
   if (!is_regular(path)) return {};
-  FileSource file(path);
-  const Container container = container_of(file, path);
+  auto file = std::make_unique<FileSource>(path);
+  const Container container = container_of(*file, path);
   return container == Container::none ? std::vector<std::string>()
-                                      : names_in(file, container, false);
+                                      : names_in(std::move(file), container);
+}
+
+struct TensorArchive::State {
+  std::string file, called;         // and in messages
+  std::shared_ptr<ZipArchive> zip;  // or, without:
+  Safetensors tensors = {};
+  std::unordered_map<std::string, const SafeTensor*> places = {};
+
+  TensorSource open(std::unique_ptr<FileSource> source, const std::string& member) const {
+    const auto found = places.find(member);
+    if (found == places.end()) refuse_missing_array(called, member, names_of(tensors));
+    const std::string argument = cat(file, ":", member);
+    source->rename(argument);
+    return {std::move(source), npy_header_of(*found->second, tensors.data_offset, argument)};
+  }
+};
+
+TensorArchive::TensorArchive(const std::string& path) : state_(std::make_unique<State>()) {
+  auto file = std::make_unique<FileSource>(path);
+  state_->file = path;
+  state_->called = file->name();
+  if (container_of(*file, path) == Container::zip) {
+    state_->zip = open_zip_archive(std::move(file));
+    return;
+  }
+  state_->tensors = read_safetensors(*file);
+  for (const SafeTensor& tensor : state_->tensors.tensors) {
+    state_->places.emplace(tensor.name, &tensor);
+  }
+}
+TensorArchive::~TensorArchive() = default;
+TensorArchive::TensorArchive(TensorArchive&&) noexcept = default;
+
+std::vector<std::string> TensorArchive::names() const {
+  return state_->zip ? zip_array_names(*state_->zip, true) : names_of(state_->tensors);
+}
+
+TensorSource TensorArchive::open(const std::string& member) const {
+  if (!state_->zip) return state_->open(std::make_unique<FileSource>(state_->file), member);
+  return {open_zip_member(state_->zip, member, cat(state_->file, ":", member)), std::nullopt};
 }
 
 TensorSource open_tensor(const std::string& argument) {
@@ -168,17 +193,11 @@ TensorSource open_tensor(const std::string& argument) {
   const Container container = container_of(*file, name.file);
   if (!name.member) {
     if (container == Container::none) return {std::move(file), std::nullopt};
-    refuse_whole_archive(file->name(), names_in(*file, container, false));
+    const std::string called = file->name();
+    refuse_whole_archive(called, names_in(std::move(file), container));
   }
-  switch (container) {
-    case Container::zip:
-      return {open_zip_member(std::move(file), *name.member, argument), std::nullopt};
-    case Container::safetensors:
-      return open_safetensor(std::move(file), *name.member, argument);
-    case Container::none:
-      break;
-  }
-  refuse_no_archive(*file, argument);
+  if (container == Container::none) refuse_no_archive(*file, argument);
+  return TensorArchive(name.file).open(*name.member);
 }
 
 void refuse_missing_array(const std::string& file, const std::string& member,

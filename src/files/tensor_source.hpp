@@ -32,16 +32,41 @@ TensorSource open_tensor(const std::string& argument);
 // there, a regular one, and an archive. Error(input) if it is damaged.
 std::vector<std::string> members_of_archive(const std::string& file);
 
+// Reads the directory of an archive once, for as many of its arrays as are opened.
+class TensorArchive {
+ public:
+  // file is a regular file that is_archive() knows. Error(input) if it is damaged.
+  explicit TensorArchive(const std::string& file);
+  ~TensorArchive();
+  TensorArchive(TensorArchive&&) noexcept;
+  TensorArchive& operator=(TensorArchive&&) = delete;
+
+  // Lists what it holds: of a .npz what ends with .npy, without that.
+  std::vector<std::string> names() const;
+  // The archive need not outlive what it opens.
+  TensorSource open(const std::string& member) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Tells whether a file is there, a regular one, and an archive.
+bool is_archive(const std::string& file);
+
+// A zip archive that is open, for one or many of its members.
+class ZipArchive;
+std::shared_ptr<ZipArchive> open_zip_archive(std::unique_ptr<FileSource> file);
+
 // Lists the members of a zip archive (.npz) but folders, or those that end with .npy alone, in the
 // archive's order and without .npy as numpy.load has them (with it where the archive has both).
-// file is a regular file.
-std::vector<std::string> zip_array_names(FileSource& file, bool npy_only);
+std::vector<std::string> zip_array_names(const ZipArchive& archive, bool npy_only);
 
 // Opens the bytes of a member; .npy may be left out. A stored member can be read in any order, a
 // deflated one front to back. Error(input) unless there is exactly one such member, stored or
 // deflated, not encrypted, whose sizes can be true. Its CRC-32 is checked by finish(), if not
 // before. name is what messages call it.
-std::unique_ptr<ByteSource> open_zip_member(std::unique_ptr<FileSource> file,
+std::unique_ptr<ByteSource> open_zip_member(std::shared_ptr<ZipArchive> archive,
                                             const std::string& member, const std::string& name);
 
 inline constexpr std::string_view kTorchFile =

@@ -8,6 +8,7 @@
 #include <limits>
 #include <new>
 #include <string_view>
+#include <unordered_map>
 
 #include "base/messages.hpp"
 #include "files/tensor_source.hpp"
@@ -205,21 +206,6 @@ std::vector<std::string> array_names(const std::vector<std::string>& entries, bo
   return names;
 }
 
-zip_uint64_t find_member(const FileSource& file, const std::vector<std::string>& entries,
-                         const std::string& member) {
-  // numpy.load looks for the exact name first, too.
-  for (const std::string& wanted : {member, cat(member, kSuffix)}) {
-    const auto count = std::ranges::count(entries, wanted);
-    if (count == 0 || member.empty()) continue;
-    if (count > 1) {
-      file.refuse("has ", count, " members called '", wanted, "', expected one",
-                  Hint("write it again"));
-    }
-    return static_cast<zip_uint64_t>(std::ranges::find(entries, wanted) - entries.begin());
-  }
-  refuse_missing_array(file.name(), member, array_names(entries, false));
-}
-
 // Returns what the central directory says about a member and refuses what cannot be true.
 zip_stat_t checked_stat(zip_t* zip, zip_uint64_t index, std::int64_t archive_bytes,
                         const std::string& name) {
@@ -252,15 +238,54 @@ zip_stat_t checked_stat(zip_t* zip, zip_uint64_t index, std::int64_t archive_byt
   return stat;
 }
 
+}  // namespace
+
+class ZipArchive {
+ public:
+  explicit ZipArchive(std::unique_ptr<FileSource> file)
+      : file_(std::move(file)),
+        input_(*file_),
+        zip_(open_zip(input_)),
+        entries_(entry_names(zip_.get())) {
+    for (std::size_t i = 0; i < entries_.size(); ++i) places_.emplace(entries_[i], i);
+  }
+
+  const FileSource& file() const { return *file_; }
+  const ZipInput& input() const { return input_; }
+  zip_t* zip() const { return zip_.get(); }
+  const std::vector<std::string>& entries() const { return entries_; }
+
+  zip_uint64_t find(const std::string& member) const {
+    // numpy.load looks for the exact name first, too.
+    for (const std::string& wanted : {member, cat(member, kSuffix)}) {
+      const auto [first, last] = places_.equal_range(wanted);
+      if (first == last || member.empty()) continue;
+      const auto count = std::distance(first, last);
+      if (count > 1) {
+        file_->refuse("has ", count, " members called '", wanted, "', expected one",
+                      Hint("write it again"));
+      }
+      return first->second;
+    }
+    refuse_missing_array(file_->name(), member, array_names(entries_, false));
+  }
+
+ private:
+  std::unique_ptr<FileSource> file_;
+  ZipInput input_;
+  Zip zip_;
+  std::vector<std::string> entries_;
+  std::unordered_multimap<std::string, zip_uint64_t> places_;
+};
+
+namespace {
+
 class ZipMember final : public ByteSource {
  public:
-  ZipMember(std::unique_ptr<FileSource> archive, const std::string& member, std::string name)
-      : ByteSource(std::move(name)),
-        archive_(std::move(archive)),
-        input_(*archive_),
-        zip_(open_zip(input_)),
-        index_(find_member(*archive_, entry_names(zip_.get()), member)) {
-    const zip_stat_t stat = checked_stat(zip_.get(), index_, archive_->size(), this->name());
+  ZipMember(std::shared_ptr<ZipArchive> archive, const std::string& member, std::string name)
+      : ByteSource(std::move(name)), archive_(std::move(archive)), index_(archive_->find(member)) {
+    const zip_stat_t stat =
+        checked_stat(archive_->zip(), index_, archive_->file().size(), this->name());
     size_ = static_cast<std::int64_t>(stat.size);
     stored_ = stat.comp_method == ZIP_CM_STORE;
     open();
@@ -302,18 +327,18 @@ class ZipMember final : public ByteSource {
  private:
   void open() {
     errno = 0;
-    file_.reset(zip_fopen_index(zip_.get(), index_, 0));
-    if (!file_) convgrad::refuse(input_, name(), "damaged", zip_get_error(zip_.get()));
+    file_.reset(zip_fopen_index(archive_->zip(), index_, 0));
+    if (!file_) {
+      convgrad::refuse(archive_->input(), name(), "damaged", zip_get_error(archive_->zip()));
+    }
     position_ = 0;
     in_order_ = true;
   }
   [[noreturn]] void fail() {
-    convgrad::refuse(input_, name(), "damaged", zip_file_get_error(file_.get()));
+    convgrad::refuse(archive_->input(), name(), "damaged", zip_file_get_error(file_.get()));
   }
 
-  std::unique_ptr<FileSource> archive_;
-  ZipInput input_;
-  Zip zip_;
+  std::shared_ptr<ZipArchive> archive_;
   zip_uint64_t index_;
   std::int64_t size_ = 0;
   bool stored_ = false;
@@ -324,14 +349,17 @@ class ZipMember final : public ByteSource {
 
 }  // namespace
 
-std::vector<std::string> zip_array_names(FileSource& file, bool npy_only) {
-  ZipInput input(file);
-  return array_names(entry_names(open_zip(input).get()), npy_only);
+std::shared_ptr<ZipArchive> open_zip_archive(std::unique_ptr<FileSource> file) {
+  return std::make_shared<ZipArchive>(std::move(file));
 }
 
-std::unique_ptr<ByteSource> open_zip_member(std::unique_ptr<FileSource> file,
+std::vector<std::string> zip_array_names(const ZipArchive& archive, bool npy_only) {
+  return array_names(archive.entries(), npy_only);
+}
+
+std::unique_ptr<ByteSource> open_zip_member(std::shared_ptr<ZipArchive> archive,
                                             const std::string& member, const std::string& name) {
-  return std::make_unique<ZipMember>(std::move(file), member, name);
+  return std::make_unique<ZipMember>(std::move(archive), member, name);
 }
 
 }  // namespace convgrad

@@ -249,6 +249,11 @@ Padding read_padding(Draft& draft) {
   const WgradAttributes& given = draft.attributes;
   Padding padding = Padding::explicit_pads;
   if (!given.padding.empty()) {
+    const SpatialAxis& w = draft.problem.axis[2];
+    if (upper(given.padding) == "CAUSAL" && draft.rank() == 1) {
+      misuse("--padding: '", given.padding, "' is unknown",
+             Hint("it is -p '[[", (w.taps - 1) * w.dilation, ",0]]'"));
+    }
     padding = static_cast<Padding>(choose("--padding", given.padding, kPaddings));
   } else if (given.explicit_paddings.empty()) {
     misuse("--padding is missing, expected SAME, VALID, EXPLICIT or numbers");
@@ -313,9 +318,14 @@ void read_op_and_formats(Draft& draft) {
 void check_rank(const Draft& draft, const TensorInfo& tensor) {
   const std::size_t axes = tensor.shape.size();
   if (axes != draft.rank() + 2) {
+    const bool last = draft.problem.channels_last;
     bad_input(tensor.name, ": ", axes, axes == 1 ? " axis " : " axes ", bracketed(tensor.shape),
               ", expected ", draft.rank() + 2, " (", data_format_name(draft.problem), ") for ",
-              op_name(draft.problem.op));
+              op_name(draft.problem.op),
+              axes != draft.rank() + 1
+                  ? Hint()
+                  : Hint("save x[None] of one image, ", last ? "x[..., None]" : "x[:, None]",
+                         " of one channel"));
   }
   for (std::size_t i = 0; i < axes; ++i) {
     if (tensor.shape[i] >= 0) continue;
@@ -354,6 +364,25 @@ void read_attributes(Draft& draft) {
   read_windows(draft);
 }
 
+// A transposed layer's output_padding, which is less than its stride or its dilation, takes rows
+// off the padding at the end; below the stride nothing need be said.
+Hint transposed_hint(const Draft& draft) {
+  if (upper(draft.attributes.padding).starts_with("SAME")) return {};
+  std::string pairs;
+  for (std::size_t a = draft.first(); a < 3; ++a) {
+    SpatialAxis axis = draft.problem.axis[a];
+    const std::int64_t found = draft.dy.shape[draft.position(a)];
+    if (found != axis.out) {
+      const std::int64_t all = axis.in + axis.pad_before + axis.pad_after;
+      const std::int64_t more = all - reach_of(axis, "the filter") - (found - 1) * axis.stride;
+      if (found < 1 || more < 0 || more >= std::max(axis.stride, axis.dilation)) return {};
+      axis.pad_after -= more;
+    }
+    pairs += cat(pairs.empty() ? "[" : ",[", axis.pad_before, ",", axis.pad_after, "]");
+  }
+  return Hint("-p '[", pairs, "]': then it fits, as a transposed layer's output_padding needs it");
+}
+
 void check_out_extents(const Draft& draft) {
   for (std::size_t a = draft.first(); a < 3; ++a) {
     const SpatialAxis& axis = draft.problem.axis[a];
@@ -363,7 +392,7 @@ void check_out_extents(const Draft& draft) {
     bad_input(draft.dy.name, ": axis ", draft.position(a), " (", names.out, ") is ", found,
               ", expected ", axis.out, ": ", names.in, "=", axis.in, " ", names.taps, "=",
               axis.taps, " stride ", axis.stride, " dilation ", axis.dilation, " padding ",
-              axis.pad_before, ",", axis.pad_after);
+              axis.pad_before, ",", axis.pad_after, transposed_hint(draft));
   }
 }
 
@@ -451,7 +480,9 @@ WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
   } catch (const Error& error) {
     // Unknown names and missing flags fail in every reading of the tensors, so they get no hint.
     if (error.kind() != ErrorKind::input) throw;
-    throw Error(error.kind(), error.what(), hint(x, dy, attributes, fits));
+    const Hint found = hint(x, dy, attributes, fits);
+    if (found.text().empty()) throw;
+    throw Error(error.kind(), error.what(), found);
   }
 }
 

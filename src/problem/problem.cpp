@@ -33,6 +33,10 @@ constexpr std::pair<const char*, Op> kSpellings[] = {
     {"conv1d_weight", Op::conv1d}};
 
 const Hint kDepthwiseSequence("use --op conv1d with --groups C");
+const Hint kTransposed(
+    "use --op conv2d, conv3d or conv1d with --input and --out-backprop exchanged: "
+    "docs/from-python.md, Transposed convolutions");
+const Hint kAnyRank("use --op conv1d, conv2d or conv3d, as many as it has spatial axes");
 
 // Returns the name in lower case, without underscores.
 std::string key_of(std::string_view name) {
@@ -143,9 +147,12 @@ Op parse_op(std::string_view name) {
   std::vector<std::string> names(std::begin(kOps), std::end(kOps));
   // TensorFlow's last name, conv1d's, repeats the first.
   names.insert(names.end(), std::begin(kTensorflowOps), std::end(kTensorflowOps) - 1);
-  const bool is_sequence = key_of(name).starts_with("depthwiseconv1d");
+  const std::string key = key_of(without_module(name));
   misuse("--op: '", name, "' is not an operation, expected conv2d, ", "depthwise, conv3d or conv1d",
-         is_sequence ? kDepthwiseSequence : did_you_mean(name, names));
+         key.starts_with("depthwiseconv1d")           ? kDepthwiseSequence
+         : key.find("transpose") != std::string::npos ? kTransposed
+         : key == "convgrad" || key == "conv"         ? kAnyRank
+                                                      : did_you_mean(name, names));
 }
 
 DType parse_dtype(std::string_view flag, std::string_view name) {

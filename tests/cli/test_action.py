@@ -90,5 +90,13 @@ class Action(unittest.TestCase):
         self.assertLessEqual(uses[0]["with"].keys(), inputs.keys())
         for job in workflow["jobs"].values():
             self.assertLessEqual({job["needs"]} if "needs" in job else set(), workflow["jobs"].keys())
+        # What a release leaves is copied: both tarballs, if --arch were left out.
+        packed = self.folder / "build/packages"
+        packed.mkdir(parents=True)
+        for arch in ("x86_64", "aarch64"):
+            (packed / f"convgrad-1-linux-{arch}.tar.xz").write_text(arch)
+        pack = next(step["run"] for step in steps if step.get("name") == "Pack convgrad").splitlines()
+        subprocess.run([*BASH, pack[-1]], cwd=self.folder, check=True)
+        self.assertEqual((self.folder / uses[0]["with"]["release"]).read_text(), "x86_64")
         for script in re.findall(r"\./(scripts/\w+)", str(steps)):
             self.assertTrue(os.access(ROOT / script, os.X_OK), script)

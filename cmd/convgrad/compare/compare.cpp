@@ -1,13 +1,16 @@
-// compare.cpp - are two arrays equal? Both are read once, in parts, so they may be larger than
-// memory.
+// compare.cpp - are two arrays equal, or all of two archives or folders? They are read once, in
+// parts, so they may be larger than memory.
 #include "compare/compare.hpp"
 
+#include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "check/array_compare.hpp"
 #include "convgrad/array_file.hpp"
 #include "files/array.hpp"
 #include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
 #include "options/problems.hpp"
@@ -15,6 +18,8 @@
 
 namespace convgrad::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 // What is found, in numpy's words and as JSON.
 class CompareReport final : public Report {
@@ -187,7 +192,7 @@ void check_options(const CompareOptions& options) {
 // which holds every integer of 64 bits.
 class Array {
  public:
-  explicit Array(const std::string& path) : reader_(path), dtype_name_(dtype_text(reader_)) {
+  explicit Array(NpyReader reader) : reader_(std::move(reader)), dtype_name_(dtype_text(reader_)) {
     if (is_integers()) return;
     dtype_ = float_dtype(reader_.header(), reader_.name());
     read_dtype_ = is_float8(dtype_) ? DType::f32 : dtype_;
@@ -276,8 +281,8 @@ void check_kinds(const CompareOptions& options, const Array& got, const Array& w
 void describe_arrays(const CompareOptions& options, const Array& got, const Array& want,
                      CompareReport& r) {
   const bool is_hashed = !options.json.empty();
-  r.tensors = {{"got", tensor_report(options.got, got.header(), is_hashed)},
-               {"want", tensor_report(options.want, want.header(), is_hashed)}};
+  r.tensors = {{"got", tensor_report(got.name(), got.header(), is_hashed)},
+               {"want", tensor_report(want.name(), want.header(), is_hashed)}};
   r.got = got.name();
   r.want = want.name();
   r.got_shape = got.header().shape;
@@ -327,24 +332,141 @@ void compare_elements(const CompareOptions& options, Array& got, Array& want, Co
   }
 }
 
+CompareReport compare_arrays(const CompareOptions& options, NpyReader of_got, NpyReader of_want) {
+  Array got(std::move(of_got)), want(std::move(of_want));
+  check_kinds(options, got, want);
+  CompareReport report;
+  describe_arrays(options, got, want, report);
+  if (!options.save_diff.empty()) {
+    check_array_output(options.save_diff, {options.execution.no_clobber});
+  }
+  if (report.refused.empty() && report.integers) {
+    compare_elements<long double>(options, got, want, report);
+  } else if (report.refused.empty()) {
+    compare_elements<double>(options, got, want, report);
+  }
+  return report;
+}
+
+// Opens the arrays of an archive, or those of a folder and of the folders in it, by their names.
+class Collection {
+ public:
+  explicit Collection(const std::string& path) : path_(path) {
+    if (!fs::is_directory(path)) {
+      names_ = archive_.emplace(path).names();
+    } else {
+      for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
+        if (entry.path().extension() != ".npy" || !entry.is_regular_file()) continue;
+        names_.push_back(entry.path().lexically_relative(path).string());
+      }
+    }
+    std::ranges::sort(names_);
+  }
+
+  const Words& names() const { return names_; }  // sorted
+  bool has(const std::string& name) const { return std::ranges::binary_search(names_, name); }
+  NpyReader open(const std::string& name) const {
+    return archive_ ? NpyReader(archive_->open(name))
+                    : NpyReader((fs::path(path_) / name).string());
+  }
+
+ private:
+  std::string path_;
+  std::optional<TensorArchive> archive_;
+  Words names_;
+};
+
+bool is_collection(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) || is_archive(path);
+}
+
+// What is found of all names: those that both have, and those of one side.
+class CollectionReport final : public Report {
+ public:
+  int exit_status() const override { return matches() ? 0 : 1; }
+  const char* status() const override { return matches() ? "match" : "mismatch"; }
+
+  std::string text() const override {
+    std::string lines;
+    std::int64_t equal = 0;
+    for (const auto& [name, array] : arrays) {
+      equal += array.match() ? 1 : 0;
+      lines += cat(array.match() ? "match     " : "mismatch  ", name, "  ");
+      if (!array.refused.empty()) {
+        lines += cat(array.refused, "\n");
+        continue;
+      }
+      const ArrayComparison& c = array.comparison;
+      lines += dtypes_and_shape(array);
+      if (!array.match()) {
+        lines +=
+            cat(", ", part_text(c.mismatches, c.count), ", first", place(array, c.first_mismatch));
+      }
+      lines += "\n";
+    }
+    for (const auto& [names, file] : {std::pair(&only_got, &got), std::pair(&only_want, &want)}) {
+      for (const std::string& name : *names)
+        lines += cat("mismatch  ", name, "  is in ", *file, " alone\n");
+    }
+    const std::size_t all = arrays.size() + only_got.size() + only_want.size();
+    return cat(matches() ? "MATCH: " : "MISMATCH: ", got, " against ", want, ": ", equal, " of ",
+               counted(all, "array"), equal == 1 ? " matches\n" : " match\n", lines);
+  }
+
+  Json json() const override {
+    Json list = Json::array();
+    for (const auto& [name, array] : arrays) {
+      list.push_back({{"name", name}});
+      list.back().update(array.json());
+    }
+    return {{"compare",
+             {{"verdict", status()},
+              {"got", got},
+              {"want", want},
+              {"arrays", list},
+              {"only_got", only_got},
+              {"only_want", only_want}}}};
+  }
+
+  std::string got, want;  // names of the archives or folders
+  std::vector<std::pair<std::string, CompareReport>> arrays;
+  Words only_got, only_want;
+
+ private:
+  bool matches() const {
+    return only_got.empty() && only_want.empty() &&
+           std::ranges::all_of(arrays, [](const auto& one) { return one.second.match(); });
+  }
+};
+
+ReportPointer compare_collections(const CompareOptions& options) {
+  if (!options.save_diff.empty()) misuse("--save-diff: expected only with two arrays");
+  const Collection got(options.got), want(options.want);
+  auto report = std::make_unique<CollectionReport>();
+  report->got = options.got;
+  report->want = options.want;
+  std::ranges::set_difference(got.names(), want.names(), std::back_inserter(report->only_got));
+  std::ranges::set_difference(want.names(), got.names(), std::back_inserter(report->only_want));
+  if (got.names().size() == report->only_got.size()) {
+    bad_input(options.got, ", ", options.want, ": no name is in both, expected arrays to compare");
+  }
+  for (const std::string& name : got.names()) {
+    if (!want.has(name)) continue;
+    report->arrays.emplace_back(name, compare_arrays(options, got.open(name), want.open(name)));
+  }
+  return report;
+}
+
 }  // namespace
 
 ReportPointer compare(const CompareOptions& options) {
   check_options(options);
   tolerance_of(options);  // before a file is opened
-  Array got(options.got), want(options.want);
-  check_kinds(options, got, want);
-  auto report = std::make_unique<CompareReport>();
-  describe_arrays(options, got, want, *report);
-  if (!options.save_diff.empty()) {
-    check_array_output(options.save_diff, {options.execution.no_clobber});
-  }
-  if (report->refused.empty() && report->integers) {
-    compare_elements<long double>(options, got, want, *report);
-  } else if (report->refused.empty()) {
-    compare_elements<double>(options, got, want, *report);
-  }
-  return report;
+  if (is_collection(options.got) && is_collection(options.want))
+    return compare_collections(options);
+  return std::make_unique<CompareReport>(
+      compare_arrays(options, NpyReader(options.got), NpyReader(options.want)));
 }
 
 }  // namespace convgrad::cli

@@ -64,8 +64,9 @@ Without --rtol, --atol, --max-ulp and --bitwise the tolerance follows from the d
   float16 rtol 0.001, bfloat16 0.016, float32 1.3e-6, all with atol 1e-5; float64 1e-7 for both
 
 Examples:
-  convgrad compare dw.npy dw.npy
-  convgrad compare dw.npy dw.npy --rtol 1e-5 --atol 1e-8 --save-diff d.npy
+  convgrad compare dw.npy golden.npy
+  convgrad compare dw.npy golden.npy --rtol 1e-5 --atol 1e-8 --save-diff d.npy
+  convgrad compare got.npz want.npz
   convgrad --op conv2d -i x.npy -g dy.npy -o - -k 3 -s 2 -p same | convgrad compare - dw.npy --bitwise -q
 
 Exit status: 0 equal; 1 different; 2 or more: no verdict.)";

@@ -19,6 +19,7 @@ struct ProblemOptions {
   std::string input_dtype, out_backprop_dtype;  // of files that cannot say it
   Words filter_sizes, kernel, strides, dilations, explicit_paddings;
   std::string filter_like, padding, data_format, filter_format, out_dtype;
+  std::string filter_like_flag = "--filter-like";  // whose file it is
   Words groups;  // one number
   bool use_cudnn_on_gpu = true;
   std::string dtype;  // of a batch's job: what its tensors must give, or ""

@@ -131,7 +131,7 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
     NpyReader filter(o.filter_like);
     a.filter_like = filter.header().shape;
     filter.finish();  // its checksum, if it has one, speaks for the header too
-    a.filter_like_name = cat("--filter-like (", o.filter_like, ")");
+    a.filter_like_name = cat(o.filter_like_flag, " (", o.filter_like, ")");
     if (a.filter_like.empty()) {
       bad_input(a.filter_like_name, ": no axes, expected 4 or 5");
     }

@@ -292,8 +292,9 @@ void add_verify(Rows& rows, VerifyCommand& o) {
 }
 
 void add_compare(Rows& rows, CompareOptions& o) {
-  rows.add("GOT", "FILE", "", "the array to check; - is stdin", &o.got, {.file = read});
-  rows.add("WANT", "FILE", "", "the expected array; - is stdin", &o.want, {.file = read});
+  rows.add("GOT", "FILE", "", "the array to check, an archive or a folder of them; - is stdin",
+           &o.got, {.file = read});
+  rows.add("WANT", "FILE", "", "what is expected; - is stdin", &o.want, {.file = read});
   add_criteria(rows, o);
   rows.add("--equal-nan,!--no-equal-nan", "", kComparison, "NaN equals NaN; on by default",
            &o.equal_nan);
@@ -388,6 +389,8 @@ void add_generate(Rows& rows, GenerateOptions& o) {
            &o.problem.output, {.variable = false, .file = written});
   rows.add("--clobber,!--no-clobber", "", kOutput, "replace files that are there; off by default",
            &o.clobber);
+  rows.add("--dry-run", "", kExecution, "print shapes and bytes; write nothing",
+           &o.execution.dry_run);
   add_threads(rows, o.execution);
   add_memory_limit(rows, o.execution);
   add_report(rows, o);

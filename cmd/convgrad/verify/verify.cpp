@@ -258,6 +258,21 @@ VerifyCommand probed(VerifyCommand options) {
   return options;
 }
 
+// The gradient that is judged says the filter's shape, where no option does.
+VerifyCommand sized(VerifyCommand options) {
+  ProblemOptions& p = options.problem;
+  const VerifyOptions& v = options.verify;
+  if (!p.line.empty() || !p.kernel.empty() || !p.filter_sizes.empty() || !p.filter_like.empty()) {
+    return options;
+  }
+  const bool by_golden = v.results.empty() && !v.update_golden;
+  const std::string file = !v.results.empty() ? v.results[0] : by_golden ? v.golden : "";
+  if (file.empty() || is_standard_input(file)) return options;
+  p.filter_like = file;
+  p.filter_like_flag = by_golden ? "--golden" : "--result";
+  return options;
+}
+
 // Has dy multiplied by the signs as it is read.
 void put_signs(Job& job, std::int64_t seed) {
   const PixelSigns signs(job.dy->header().shape, job.problem.channels_last,
@@ -412,7 +427,7 @@ void explain(Job& job, const Judged& judged, const Expected& expected,
 }  // namespace
 
 ReportPointer verify(const VerifyCommand& given) {
-  const VerifyCommand options = probed(given);
+  const VerifyCommand options = sized(probed(given));
   if (ReportPointer listed = listed_algorithms(options)) return listed;
   const VerifyOptions& v = options.verify;
   const Tolerance tolerance = judged_by(v);
