@@ -31,7 +31,7 @@ struct Suspect {
 enum class Certainty : std::uint8_t { match, bits, size };
 
 struct Finding {
-  std::string fault;  // "filter_flipped", "filter_flipped+zero"; docs/verify.md lists them
+  std::string fault;  // "filter_flipped", "filter_flipped+zero"; docs/faults.md lists them
   std::string text;   // "the filter is flipped in h and w", after "it matches if"
   std::string cause;  // it usually brings this about, or ""
   Certainty certainty = Certainty::match;

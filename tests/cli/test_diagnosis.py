@@ -30,9 +30,9 @@ def one_entry(n, size=(4, 4)):
     return plain_problem(n=n, size=size, c=1, k=1, taps=(1, 1))
 
 
-# The faults that docs/verify.md lists.
+# The faults that docs/faults.md lists.
 DOCUMENTED = set(re.findall(r"`(\w+)`", "".join(
-    line.split("|")[1] for line in (ROOT / "docs/verify.md").read_text().splitlines()
+    line.split("|")[1] for line in (ROOT / "docs/faults.md").read_text().splitlines()
     if line.startswith("| `"))))
 
 

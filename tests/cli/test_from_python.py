@@ -1,4 +1,5 @@
-"""README.md and docs/from-python.md, run as printed: each section's python and sh blocks, in order, in an empty folder.
+"""README.md and the pages of docs, run as printed: python and sh blocks, in order, in an empty folder for each page, and for
+each section of from-python.md.
 
 A section runs with the first Python that has what it imports: this one, or one of those in
 CONVGRAD_TEST_PYTHONS (paths, with colons between).
@@ -99,6 +100,10 @@ class FromPython(unittest.TestCase):
                 self.assertEqual(imports(blocks), ["numpy"], title)
 
 
+for page in sorted((ROOT / "docs").glob("*.md")):
+    if page.name != "from-python.md" and blocks_of(page.read_text()):
+        setattr(FromPython, f"test_page_{page.stem}",
+                lambda self, page=page: self.run_section(page.name, blocks_of(page.read_text())))
 for number, (name, code) in enumerate(sections().items()):
     method = "test_" + re.sub(r"\W+", "_", name).lower()
     setattr(FromPython, method,

@@ -259,7 +259,9 @@ class DifferenceFile {
 // Returns why the arrays differ without a look at their elements, or "" if they may be equal.
 std::string refusal(const CompareReport& r) {
   if (r.got_shape != r.want_shape) {
-    return cat("shapes ", shape_text(r.got_shape), ", ", shape_text(r.want_shape), " differ");
+    const bool turned = std::ranges::is_permutation(r.got_shape, r.want_shape);
+    return cat("shapes ", shape_text(r.got_shape), ", ", shape_text(r.want_shape), " differ",
+               turned ? " in the order of their axes" : "");
   }
   if (r.tolerance.tolerance.criterion == Criterion::bitwise && r.got_dtype != r.want_dtype) {
     return cat("dtypes ", r.got_dtype, ", ", r.want_dtype, " differ, so their bits do");

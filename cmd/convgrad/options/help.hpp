@@ -41,7 +41,7 @@ at most 3 times as large, as root mean square over the gradient, each tap and ea
 little more in each element. --criterion bound takes the worst case, |got-want| <= u_out*|want|
 + 4*sqrt(L)*u_acc*sum|x||dy|, L terms, u the unit roundoffs of the result and the accumulator.
 On a mismatch known faults are tried, from a flipped filter to bfloat16 inputs, and those that
-explain it are named. A match says which faults it would have seen (docs/verify.md).
+explain it are named. A match says which faults it would have seen (docs/faults.md).
 
 Examples:
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same

@@ -140,7 +140,8 @@ DiagnosisReport diagnose_mismatch(const Job& job, const VerifyCommand& options,
     if (compare_gradients(judged.problem, gradient->dtype, judged.sample.indices, gradient->values,
                           expected, rounding)
             .match()) {
-      report.say(name + " is within rounding of the reference: nothing is wrong with it");
+      report.say(cat(name, " is within rounding of the reference: nothing is wrong with it",
+                     asked.needs_terms() ? "" : "; the tolerance is smaller than rounding"));
       continue;
     }
     diagnoser.diagnose_subject({name, gradient->dtype, gradient->values}, judged.sample.indices,
