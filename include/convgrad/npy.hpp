@@ -88,7 +88,7 @@ class NpyReader {
   // the rest of the payload into memory, and what has gone by before cannot be read again
   // (Error(input)).
   bool seekable() const;
-  // Is true if that happens at the first box already: for a stream in Fortran order.
+  // Is true if that happens at the first box already: in Fortran order, of a file too.
   bool needs_whole_payload() const;
 
   // Is called before the first box and reads a stream's whole payload into memory, so that boxes

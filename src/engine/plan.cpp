@@ -54,7 +54,7 @@ Error too_little_memory(const Plan& plan, bool limited) {
   const MemoryNeed& memory = plan.memory;
   const char* cure = limited ? "raise the limit" : "use a machine with more memory";
   if (memory.workspaces > memory.total() / 2) cure = "lower --threads";
-  if (memory.sources > memory.total() / 2) cure = "save the tensor as a .npy file first";
+  if (memory.sources > memory.total() / 2) cure = "save the tensor as a .npy file in C order first";
   return Error(ErrorKind::runtime, limited ? "--memory-limit is " : "the machine has ",
                format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
                describe(plan.problem), " needs ", format_bytes(static_cast<double>(memory.total())),

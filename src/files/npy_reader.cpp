@@ -18,7 +18,6 @@ namespace {
 constexpr std::int64_t kScratchBytes = std::int64_t{4} << 20;     // a span that is picked from
 constexpr std::int64_t kDirectRunBytes = std::int64_t{64} << 10;  // worth a call of its own
 constexpr std::int64_t kMaxGapBytes = std::int64_t{16} << 10;     // read over rather than around
-constexpr std::int64_t kCacheLineBytes = 64;
 constexpr std::int64_t kFirstHoldBytes = std::int64_t{16} << 20;
 
 struct Free {
@@ -53,10 +52,13 @@ struct NpyReader::State {
 
   std::byte* scratch_bytes();
   void read_payload(std::byte* out, std::int64_t offset, std::int64_t count);
-  void gather(std::span<const npy::BoxAxis> axes, npy::BoxAxis strip, std::int64_t first,
-              std::byte* out);
-  bool gather_spans(std::span<const npy::BoxAxis> axes, const npy::BoxAxis& strip,
-                    std::int64_t first, std::byte* out);
+  void gather(std::span<const npy::BoxAxis> axes, std::int64_t first, std::byte* out);
+  bool gather_spans(std::span<const npy::BoxAxis> axes, std::int64_t first, std::byte* out);
+  // Tells whether the file is in another order than C: where two axes are longer than 1.
+  bool is_turned() const {
+    return header.fortran_order && header.element_count > 0 &&
+           std::ranges::count_if(header.shape, [](std::int64_t n) { return n > 1; }) > 1;
+  }
   void read_from_stream(const npy::Box& box, std::byte* out);
   void hold_rest();
   void take(std::byte* out, std::int64_t count);
@@ -101,59 +103,41 @@ void NpyReader::State::read_payload(std::byte* out, std::int64_t offset, std::in
          begin + got);
 }
 
-// Reads the elements that axes describe, from payload element first on, and the same again for
-// each index of strip. A strip is an axis whose elements lie side by side in the box but far apart
-// in the file (Fortran order): its parts are read one by one and written together.
-void NpyReader::State::gather(std::span<const npy::BoxAxis> axes, npy::BoxAxis strip,
-                              std::int64_t first, std::byte* out) {
+// Reads the elements that axes describe, in C order, from payload element first on.
+void NpyReader::State::gather(std::span<const npy::BoxAxis> axes, std::int64_t first,
+                              std::byte* out) {
   const std::int64_t item = header.item_bytes;
-  if (npy::is_run(axes) && strip.count == 1) {
+  if (npy::is_run(axes)) {
     return read_payload(out, first * item, (axes.empty() ? 1 : axes[0].count) * item);
   }
-  if (gather_spans(axes, strip, first, out)) return;
+  if (gather_spans(axes, first, out)) return;
   const npy::BoxAxis axis = axes[0];
-  const bool is_strip = axis.out_stride == 1;  // of one axis at most: no strip is cut again
-  const std::int64_t step = is_strip ? std::max<std::int64_t>(kCacheLineBytes / item, 1) : 1;
-  for (std::int64_t i = 0; i < axis.count; i += step) {
-    const std::int64_t width = std::min(step, axis.count - i);
-    gather(axes.subspan(1), step > 1 ? npy::BoxAxis{width, axis.file_stride, 1} : strip,
-           first + i * axis.file_stride, out + i * axis.out_stride * item);
+  for (std::int64_t i = 0; i < axis.count; ++i) {
+    gather(axes.subspan(1), first + i * axis.file_stride, out + i * axis.out_stride * item);
   }
 }
 
 // Reads spans that cover several runs, gaps included, and picks from them. Returns false if the
 // gaps or the runs are too large for that to pay.
-bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, const npy::BoxAxis& strip,
-                                    std::int64_t first, std::byte* out) {
-  const std::int64_t item = header.item_bytes;
+bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, std::int64_t first,
+                                    std::byte* out) {
+  const std::int64_t item = header.item_bytes, room = kScratchBytes / item;
   std::int64_t inner = 1;  // elements from the first to the last of one index of the outer axis
   bool dense = true;
   for (std::size_t i = axes.size(); i-- > 0;) {
     dense = dense && (axes[i].file_stride - inner) * item <= kMaxGapBytes;
     if (i > 0) inner += (axes[i].count - 1) * axes[i].file_stride;
   }
-  const std::int64_t room = kScratchBytes / item / strip.count;
   if (!dense || inner > room) return false;
-  const bool runs = !axes.empty() && axes.back().file_stride == 1 && axes.back().out_stride == 1;
-  if (axes.size() > 1 && runs && axes.back().count * item >= kDirectRunBytes) return false;
-
-  const npy::BoxAxis outer = axes.empty() ? npy::BoxAxis{1, 1, 1} : axes[0];
+  if (axes.size() > 1 && axes.back().count * item >= kDirectRunBytes) return false;
+  const npy::BoxAxis outer = axes[0];
   const std::int64_t step = 1 + (room - inner) / outer.file_stride;
-  // Spans this short would each write less than a cache line of the box; a strip fills it.
-  const bool wants_strip = axes.size() > 1 && outer.out_stride == 1;
-  if (wants_strip && step < outer.count && step * item < kCacheLineBytes) return false;
-
   std::byte* const span = scratch_bytes();
-  std::vector<npy::BoxAxis> part = {strip, outer};
-  if (!axes.empty()) part.insert(part.end(), axes.begin() + 1, axes.end());
+  std::vector<npy::BoxAxis> part(axes.begin(), axes.end());
   for (std::int64_t i = 0; i < outer.count; i += step) {
-    part[1].count = std::min(step, outer.count - i);
-    part[0].file_stride = inner + (part[1].count - 1) * outer.file_stride;
-    for (std::int64_t s = 0; s < strip.count; ++s) {
-      const std::int64_t offset = first + s * strip.file_stride + i * outer.file_stride;
-      read_payload(span + s * part[0].file_stride * item, offset * item,
-                   part[0].file_stride * item);
-    }
+    part[0].count = std::min(step, outer.count - i);
+    read_payload(span, (first + i * outer.file_stride) * item,
+                 (inner + (part[0].count - 1) * outer.file_stride) * item);
     convert_s += seconds_of([&] {
       npy::scatter(span, out + i * outer.out_stride * item, part, static_cast<std::size_t>(item));
     });
@@ -231,10 +215,7 @@ const NpyHeader& NpyReader::header() const { return state_->header; }
 bool NpyReader::seekable() const { return state_->seekable; }
 
 bool NpyReader::needs_whole_payload() const {
-  const NpyHeader& header = state_->header;
-  if (state_->seekable || !header.fortran_order || header.element_count == 0) return false;
-  // Fortran order differs from C order only where two axes are longer than 1.
-  return std::ranges::count_if(header.shape, [](std::int64_t n) { return n > 1; }) > 1;
+  return state_->is_turned();
 }
 
 void NpyReader::take_for(DType dtype, std::string_view flag) {
@@ -271,9 +252,10 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   auto* const whole = static_cast<std::byte*>(out);
   std::byte* const bytes = whole + box.count * wider;
   // Elements are read into the end of the box's memory, from where they are widened in place.
-  if (state_->seekable) {
-    state_->gather(box.axes, {1, 0, 0}, box.first, bytes);
+  if (state_->seekable && !state_->is_turned()) {
+    state_->gather(box.axes, box.first, bytes);
   } else {
+    if (state_->seekable && !state_->held) state_->hold_rest();
     state_->read_from_stream(box, bytes);
   }
   const std::size_t unit = npy::swap_unit(header);

@@ -153,6 +153,34 @@ class Files(CompareTest):
                          "cat a.npy | convgrad diff - a.npy -q --bitwise")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
 
+    def test_archives_and_folders(self):
+        a, b = np.arange(6, dtype="f4"), np.arange(6, dtype="f4") + 1
+        header = b'{"w1":{"dtype":"F32","shape":[6],"data_offsets":[0,24]},"w2":{"dtype":"F32","shape":[6],"data_offsets":[24,48]}}'
+        (self.folder / "want.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + a.tobytes() + b.tobytes())
+        np.savez(self.folder / "same.npz", w1=a, w2=b)
+        np.savez(self.folder / "got.npz", w1=a, w2=a, b=a)
+        for name, arrays in (("one", {"w1": a, "deep/w2": b}), ("two", {"w1": a, "deep/w2": b})):
+            for array in arrays:
+                (self.folder / name / array).parent.mkdir(parents=True, exist_ok=True)
+                np.save(self.folder / name / f"{array}.npy", arrays[array])
+        for got, want in (("same.npz", "same.npz"), ("same.npz", "want.safetensors"), ("one", "two")):
+            out = self.compare(got, want)
+            self.assertTrue(out.startswith(f"MATCH: {got} against {want}: 2 of 2 arrays match\n"), out)
+        self.assertEqual(self.compare("got.npz", "want.safetensors", status=1), """\
+MISMATCH: got.npz against want.safetensors: 1 of 3 arrays matches
+match     w1  float32 (6,)
+mismatch  w2  float32 (6,), 6 / 6 (100 %), first at [0]: got 0, want 1
+mismatch  b  is in got.npz alone
+""")
+        report = self.report("got.npz", "want.safetensors", status=1)["compare"]
+        self.assertEqual((report["only_got"], report["only_want"]), (["b"], []))
+        self.assertEqual([(one["name"], one["compare"]["verdict"]) for one in report["arrays"]],
+                         [("w1", "match"), ("w2", "mismatch")])
+        np.save(self.folder / "x.npy", a)
+        for args, status, part in ((["got.npz", "x.npy"], 3, "is an archive"), (["one", "got.npz"], 3, "no name is in both"),
+                                   (["got.npz", "same.npz", "--save-diff", "d.npy"], 2, "--save-diff")):
+            self.assert_one_error(self.run_here("compare", *args), status, part)
+
     def test_quiet_and_alias(self):
         self.save("a.npy", [1, 2])
         self.save("b.npy", [1, 3])

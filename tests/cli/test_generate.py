@@ -326,6 +326,19 @@ class Output(GenerateTest):
             result = self.run_here("generate", *self.ARGS, "-o", "new", *extra)
             self.assert_one_error(result, status)
             self.assertEqual(self.listing(), [])
+            self.assert_one_error(self.run_here("generate", *self.ARGS, "-o", "new/deep", *extra), status)
+            self.assertEqual(self.listing(), [])
+        self.succeed("generate", *self.ARGS, "-o", "new/deep")
+        self.assertEqual(sorted(p.name for p in (self.folder / "new/deep").iterdir()), FILES)
+
+    def test_what_the_disk_has_no_room_for(self):
+        large = ["conv2d", "--shape", "100000,1000,1000,1000", "-k", 3, "--out-channels", 64, "-p", "same", "-o", "big"]
+        self.assert_one_error(self.run_here("generate", *large), 3, "--output: big has", "free, but the files take 387 TiB")
+        self.assertEqual(self.listing(), [])
+        out = self.succeed("generate", *large, "--dry-run").out
+        self.assertIn("big/input.npy: float32 (100000, 1000, 1000, 1000), 364 TiB\n", out)
+        self.assertEqual(self.listing(), [])
+        self.succeed("generate", *large, "--dry-run", "--json")
 
     def test_a_full_disk(self):
         # A file size limit stands in for it: nothing may be left.
@@ -347,7 +360,7 @@ class Misuse(GenerateTest):
                 ([*sound], 2, ["--output is missing"]),
                 ([*sound, "-o", "-"], 2, ["--output", "folder"]),
                 ([*sound, "-o", "file"], 3, ["file"]),
-                ([*sound, "-o", "none/made"], 3, ["--output", "none/made"]),
+                ([*sound, "-o", "file/made"], 3, ["--output", "file/made"]),
                 (["conv2d", *sound[3:], *out], 2, ["--shape is missing"]),
                 ([*sound[:3], "-p", "same", *out], 2, ["the filter's size is missing"]),
                 ([*sound[:5], *out], 2, ["--padding is missing"]),

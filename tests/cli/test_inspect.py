@@ -1,5 +1,6 @@
 """inspect: headers, dtypes, numbers and hashes of any .npy file."""
 import hashlib
+import time
 
 import numpy as np
 from harness import DTYPES, CliTest, npy_bytes, parse_report, raw_npy, round_to, save
@@ -125,6 +126,14 @@ class Files(InspectTest):
         files = parse_report(self.run_here("inspect", "cut.npy", "a.npy", "--json").out)["files"]
         self.assertIn("error", files[0])
         self.assertEqual(files[1]["values"]["max"], 2)
+
+    def test_thousands_of_arrays_take_seconds(self):
+        # Each was looked up in the whole directory before: 2,000 took 8 s, 20,000 minutes.
+        np.savez(self.folder / "many.npz", **{f"p{i}": np.float32([i]) for i in range(20000)})
+        start = time.monotonic()
+        out = self.inspect("many.npz")
+        self.assertLess(time.monotonic() - start, 30)
+        self.assertEqual(out.count(": float32 (1,)"), 20000)
 
     def test_misuse(self):
         save(self.folder / "a.npy", [1, 2])

@@ -194,6 +194,8 @@ class StandIns(WordsTest):
                 ("crlf.npy", array.replace(b"\n", b"\r\n"), "converted as text"),
                 ("utf8.npy", array.decode("latin1").encode(), "converted as text"),
                 ("lost.npy", array.decode("utf8", "replace").encode(), "converted as text"),
+                ("ps5.npy", b"\xff\xfe" + array.decode("cp437").encode("utf-16-le"), "UTF-16"),
+                ("ps5be.npy", b"\xfe\xff" + array.decode("cp437").encode("utf-16-be"), "UTF-16"),
                 ("b64.npy", base64.b64encode(array), "base64"), ("x.npy.gz", gzip.compress(array), "gunzip"),
                 ("x.npy.bz2", bz2.compress(array), "bzcat"), ("x.npy.xz", lzma.compress(array), "xzcat"),
                 ("x.npy.zst", b"\x28\xb5\x2f\xfd\x24", "zstdcat")):
@@ -216,12 +218,27 @@ class StandIns(WordsTest):
             self.assertEqual(self.gradient(*FILTER, "--input-dtype", "float8_e4m3fn",
                                            tensors=("x8.npy", "dy.npy")), want)
 
+    def test_types_as_numpy_reads_them(self):
+        for name, item in (("float32", "<f4"), ("<f", "<f4"), ("f", "<f4"), (">f", ">f4"), ("float64", "<f8"), ("d", "<f8"),
+                           ("float16", "<f2"), ("<e", "<f2")):
+            values = np.arange(4, dtype=item)
+            self.write("named.npy", raw_npy((4,), repr(name), values.tobytes()))
+            np.testing.assert_array_equal(np.load(self.folder / "named.npy"), values)
+            np.save(self.folder / "plain.npy", values)
+            self.succeed("compare", "named.npy", "plain.npy", "--bitwise")
+
+    def test_integers_are_images_first(self):
+        for dtype, parts in (("u1", ["x.astype('float32'); if these are 8-bit floats"]),
+                             ("u2", ["x.astype('float32'); if it is bfloat16"]), ("i1", ["x.astype('float32')"])):
+            np.save(self.folder / "image.npy", np.ones(X, dtype))
+            self.refuse(3, ["image.npy", *parts], *FILTER, tensors=("image.npy", "dy.npy"))
+
     def test_arrays_that_are_no_numbers(self):
         np.savez(self.folder / "a.npz", x=np.ones(3), names=np.array(["a", "bb"]), z=np.ones(2, "c8"),
                  o=np.array([{}], dtype=object))
         out = self.succeed("inspect", "a.npz").out
         for part in ("a.npz:x: float64 (3,)", "a.npz:names: dtype '<U2' is strings", "a.npz:z: dtype '<c8' is complex64",
-                     "a.npz:o: dtype '|O' is Python objects"):
+                     "a.npz:o: dtype '|O' is Python objects", "numpy.savez(file, **x)"):
             self.assertIn(part, out)
         self.assertEqual(parse_report(self.succeed("inspect", "a.npz", "--json").out)["status"], "ok")
         self.assert_one_error(self.run_here("inspect", "a.npz:names"), 3, "is strings")
@@ -269,6 +286,58 @@ class Hints(WordsTest):
                         *rest, tensors=tensors)
         self.assertNotIn("since", self.refuse(3, ["--filter-sizes"], "--filter-sizes", "9,7,3,5",
                                               *rest))
+
+    def test_words_that_lead_on(self):
+        for flags, status, part in ((["--op", "ConvTranspose2d"], 2, "Transposed convolutions"),
+                                    (["--op", "tf.nn.conv2d_transpose"], 2, "Transposed convolutions"),
+                                    (["--op", "ConvGrad"], 2, "as many as it has spatial axes"),
+                                    ([*FILTER, "--input-dilation", 2], 2, "put the zeros between x's pixels"),
+                                    ([*FILTER, "--lhs-dilation=2"], 2, "put the zeros between x's pixels")):
+            self.assert_one_error(self.run_here("--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-o", "no.npy", *flags)
+                                  if flags[0] != "--op" else self.run_here(*flags, "-i", "x.npy"), status, part)
+        save(self.folder / "line.npy", np.ones((2, 9, 3)))
+        self.assert_one_error(self.run_here("--op", "conv1d", "-i", "line.npy", "-g", "line.npy", "-k", 3, "-d", 2, "-p", "causal",
+                                            "-o", "no.npy"), 2, "'causal' is unknown; it is -p '[[4,0]]'")
+
+    def test_output_padding_of_transposed_layers(self):
+        # y of 22x22 by stride 3,2, dilation 4, padding 1,2 and output_padding 2,3 from 4x4.
+        save(self.folder / "g.npy", self.x[:, :1, :1] + np.ones((2, 22, 22, 3)))
+        save(self.folder / "u.npy", np.ones((2, 4, 4, 3)))
+        rest = ["-k", "4,5", "-s", "3,2", "-d", 4]
+        said = self.refuse(3, ["-p '[[1,1],[2,-1]]': then it fits"], *rest, "-p", "1,2", tensors=("g.npy", "u.npy"))
+        self.assertIn("output_padding", said)
+        self.gradient(*rest, "-p", "[[1,1],[2,-1]]", tensors=("g.npy", "u.npy"))
+        save(self.folder / "u.npy", np.ones((2, 4, 2, 3)))    # two more rows than any output_padding has
+        self.assertNotIn("then it fits", self.refuse(3, ["axis 2 (Q)"], *rest, "-p", "1,2", tensors=("g.npy", "u.npy")))
+
+    def test_axes_of_1_that_are_dropped(self):
+        save(self.folder / "x3.npy", np.ones((2, 8, 9)))
+        self.refuse(3, ["3 axes [2,8,9]", "x[None] of one image, x[..., None] of one channel"], *FILTER, tensors=("x3.npy", "dy.npy"))
+        self.refuse(3, ["x[:, None] of one channel"], *FILTER, "-f", "NCHW", tensors=("x3.npy", "dy.npy"))
+
+    def test_shapes_of_results(self):
+        dw = np.load(self.folder / "dw.npy")    # 3, 3, 3, 8
+        job = ["verify", "--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", "3,3", "-s", 2, "-p", "same"]
+        for shape, said in (((27, 8), "as many elements: reshape it"), ((216,), "as many elements: reshape it"),
+                            ((2, 3, 3, 3, 8), "make images groups")):
+            np.save(self.folder / "odd.npy", np.resize(dw, shape))
+            self.assert_one_error(self.run_here(*job, "--result", "odd.npy"), 3, said)
+        job[job.index("3,3")] = "2,3"
+        np.save(self.folder / "odd.npy", np.resize(dw, (3, 2, 3, 8)))
+        self.assert_one_error(self.run_here(*job, "--result", "odd.npy"), 3, "h and w are exchanged")
+
+    def test_the_gradient_says_the_taps(self):
+        dw = np.load(self.folder / "dw.npy")
+        np.save(self.folder / "oihw.npy", dw.transpose(3, 2, 0, 1))
+        rest = ["-i", "x.npy", "-g", "dy.npy", "-s", 2, "-p", "same"]
+        self.succeed("verify", "--op", "conv2d", *rest, "--result", "dw.npy")
+        self.succeed("verify", "--op", "conv2d", *rest, "--result", "oihw.npy", "--filter-format", "OIHW")
+        self.succeed("verify", "--op", "conv2d", *rest, "--golden", "dw.npy", "--bitwise")
+        self.assert_one_error(self.run_here("verify", "--op", "conv2d", *rest, "--result", "dw.npy", "-k", 5), 3,
+                              "dw.npy: shape (3, 3, 3, 8), expected (5, 5, 3, 8)")
+        self.assert_one_error(self.run_here("verify", "--op", "conv2d", *rest), 2, "the filter's size is missing")
+        np.save(self.folder / "bad.npy", np.zeros((3, 3, 5, 8), np.float32))
+        self.assert_one_error(self.run_here("verify", "--op", "conv2d", *rest, "--result", "bad.npy"), 3, "--result (bad.npy)[2]")
 
     def test_orders_of_results(self):
         dw = np.load(self.folder / "dw.npy")

@@ -194,10 +194,14 @@ TEST_CASE("integers and raw bytes are parsed, named and refused") {
       {"'<i4'", 4, "dtype '<i4' is int32" + kConvert},
       {"'|i1'", 1, "dtype '|i1' is int8" + kConvert},
       {"'>i8'", 8, "dtype '>i8' is int64" + kConvert},
-      {"'|u1'", 1, "dtype '|u1' is uint8" + kExpected + "if these are 8-bit floats, convert "},
+      {"'|u1'", 1,
+       "dtype '|u1' is uint8" + kExpected +
+           "convert integers with x.astype('float32'); if these are 8-bit floats, convert "},
       {"'<V1'", 1, "is raw bytes (void), 1 per element" + kExpected + "if these are 8-bit floats"},
       {"'float8_e3m4'", 1, "dtype 'float8_e3m4' is raw bytes (void), 1 per element" + kExpected},
-      {"'<u2'", 2, "dtype '<u2' is uint16" + kExpected + "if it is bfloat16, save x.view('V2')"},
+      {"'<u2'", 2,
+       "dtype '<u2' is uint16" + kExpected +
+           "convert with x.astype('float32'); if it is bfloat16, save x.view('V2')"},
       {"'|V8'", 8,
        "is raw bytes (void), 8 per element" + kExpected + "bfloat16 is saved as '<V2')"},
       {"'|b1'", 1, "dtype '|b1' is bool" + kConvert},
