@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 PATH="$folder/prefix/bin:$PATH"
 convgrad --version
 for file in bash-completion/completions/convgrad zsh/vendor-completions/_convgrad \
-  fish/vendor_completions.d/convgrad.fish doc/convgrad/docs/report.schema.json \
+  doc/convgrad/docs/report.schema.json \
   convgrad/suites/resnet50.tsv; do
   [ -s "$folder/prefix/share/$file" ] || { echo "not installed: share/$file" >&2; exit 1; }
 done

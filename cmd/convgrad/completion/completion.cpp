@@ -1,5 +1,5 @@
 // completion.cpp - see completion.hpp. A script is a table of what each command takes, as the
-// parser knows it, a row a line and the same for all shells, and a shell's functions that read it.
+// parser knows it, a row a line and the same for both shells, and a shell's functions that read it.
 #include "completion/completion.hpp"
 
 #include <CLI/App.hpp>
@@ -11,7 +11,7 @@
 namespace convgrad::cli {
 namespace {
 
-// Keeps the rows in bash and zsh. What may follow is kept by "COMMAND OPTION"; names of options and
+// Keeps the rows. What may follow is kept by "COMMAND OPTION"; names of options and
 // all other words are kept by "COMMAND -" and "COMMAND ".
 constexpr const char* kKeepRows = R"(
 typeset -gA _convgrad_takes _convgrad_values _convgrad_help
@@ -93,49 +93,6 @@ else
 fi
 )";
 
-constexpr const char* kFish = R"FISH(
-# The command on the line so far, by its own name.
-function __convgrad_command
-    set -l last convgrad
-    for word in (commandline -opc)[2..-1]
-        if contains -- $word $__convgrad_commands; and not contains -- $last $__convgrad_with_value
-            echo $word
-            return
-        end
-        set last $word
-    end
-    echo convgrad
-end
-
-function _convgrad_row  # COMMAND NAME TAKES VALUES HELP
-    set -l line -c convgrad -n "test (__convgrad_command) = $argv[1]"
-    switch $argv[2]
-        case '--*'
-            set -a line -l (string sub -s 3 -- $argv[2])
-        case '-*'
-            set -a line -s (string sub -s 2 -- $argv[2])
-        case '?*'
-            set -a line -a $argv[2]
-    end
-    switch $argv[3]
-        case command
-            set -ga __convgrad_commands $argv[2]
-        case optional
-            set -a line -F  # with --option= alone
-        case file
-            set -a line -r -F -a $argv[4]
-        case word
-            set -a line -x -a $argv[4]
-        case list
-            set -a line -x -a "(__fish_append , $argv[4])"
-    end
-    contains -- $argv[3] file word list; and set -ga __convgrad_with_value $argv[2]
-    complete $line -d $argv[5]
-end
-complete -c convgrad -f
-
-)FISH";
-
 std::string row(const std::string& command, const std::string& name, const char* takes,
                 const std::string& values, const std::string& help) {
   return cat("_convgrad_row ", command, " ", shell_quoted(name), " ", takes, " ",
@@ -203,14 +160,13 @@ struct ScriptReport final : Report {
 }  // namespace
 
 ReportPointer completion(const CompletionOptions& options, const std::vector<Command>& commands) {
-  const std::vector<std::string> names = {"bash", "zsh", "fish"};
+  const std::vector<std::string> names = {"bash", "zsh"};
   const std::string& shell = options.shell;
   if (shell.empty()) misuse("completion: no shell is named, expected ", join_or(names));
   check_known("completion", shell, names);
   auto report = std::make_unique<ScriptReport>();
   std::string& script = report->script;
-  script = cat("# Written by: convgrad completion ", shell, "\n",
-               shell == "fish" ? kFish : kKeepRows, rows_of(commands));
+  script = cat("# Written by: convgrad completion ", shell, "\n", kKeepRows, rows_of(commands));
   if (shell == "bash") script += kBash;
   if (shell == "zsh") script = cat("#compdef convgrad\n", script, kZsh);  // how zsh finds it
   return report;

@@ -142,13 +142,11 @@ inline constexpr const char* kCompletionFooter =
 start-up file, or for the folder from which the shell takes such files:
   bash  eval "$(convgrad completion bash)" in ~/.bashrc
   zsh   a file _convgrad in a folder of $fpath, or the same eval after compinit in ~/.zshrc
-  fish  ~/.config/fish/completions/convgrad.fish
 An installed package has them in place.
 
 Examples:
   convgrad completion bash >convgrad.bash
   eval "$(convgrad completion bash)"
-  convgrad completion zsh >_convgrad
-  convgrad completion fish >convgrad.fish)TEXT";
+  convgrad completion zsh >_convgrad)TEXT";
 
 }  // namespace convgrad::cli

@@ -419,7 +419,7 @@ void add_info(Rows& rows, InfoOptions& o) {
 }
 
 void add_completion(Rows& rows, CompletionOptions& o) {
-  rows.add("shell", "bash|zsh|fish", "", "the shell that reads them", &o.shell);
+  rows.add("shell", "bash|zsh", "", "the shell that reads them", &o.shell);
 }
 
 // Adds what every command has.
