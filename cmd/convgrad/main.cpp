@@ -135,27 +135,18 @@ void refuse_leftovers(const Commands& commands, const CLI::App& command) {
          did_you_mean(word, command_names(commands)), Hint("see convgrad --help"));
 }
 
-// Options in front of a command are its own, if it has them; else they would mean nothing.
-void refuse_strange_options(const Rows& in_front, const Command& command) {
+// A command's options stand behind its name.
+void refuse_options_in_front(const Rows& in_front, const Command& command) {
   for (const Row& row : in_front) {
-    if (row.option->count() == 0 || command.rows.find(row.name()) != nullptr) continue;
-    misuse("--", row.name(), ": given in front of ", command.name, ", which has no such option",
-           Hint("leave it out"));
+    if (row.option->count() == 0) continue;
+    misuse("--", row.name(), ": given in front of ", command.name, ", expected behind it");
   }
 }
 
-// Returns "verify --help" for "help verify", and "help" for "help help".
-Words with_help_flag(const Commands& commands, Words words) {
+// Returns "verify --help" for "help verify".
+Words with_help_flag(Words words) {
   if (words.empty() || words.front() != "help") return words;
   words.erase(words.begin());
-  if (words.size() > 1) {
-    misuse("help: '", words[1], "' is one word too many, expected one command");
-  }
-  if (words.empty() || words.front() == "help") return {"--help"};
-  if (find_command(commands, words.front()) == nullptr) {
-    misuse("help: '", words.front(), "' is not a command",
-           did_you_mean(words.front(), command_names(commands)), Hint("see convgrad --help"));
-  }
   words.emplace_back("--help");
   return words;
 }
@@ -206,7 +197,7 @@ struct Program {
     bind_options(app, commands);
     Words words = arguments;
     std::ranges::transform(words, words.begin(), with_hyphens);
-    words = with_help_flag(commands, words);
+    words = with_help_flag(words);
     try {
       refuse_empty_values(words);
       // CLI11 takes the arguments in reverse order.
@@ -234,10 +225,9 @@ struct Program {
     command_name = command.name;
     options = &command.options;
     options->command_line = line;
-    take_options(commands.front(), command);
     options->files = command.rows.files();
     refuse_leftovers(commands, *command.app);
-    refuse_strange_options(commands.front().rows, command);
+    if (!chosen.empty()) refuse_options_in_front(commands.front().rows, command);
     apply_variables(command);
     options->files = command.rows.files();
     check_known("--color", options->color, {"auto", "always", "never"});

@@ -270,14 +270,6 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-void take_options(const Command& main, const Command& command) {
-  for (const Row& row : main.rows) {
-    const Row* own = command.rows.find(row.name());
-    if (row.option->count() == 0 || own == nullptr || own->option->count() > 0) continue;
-    set_option(*own, own->name(), row.option->results());
-  }
-}
-
 void apply_variables(const Command& command) {
   Options& options = command.options;
   std::vector<const Row*> flags;

@@ -111,10 +111,6 @@ void bind_options(CLI::App& app, std::vector<Command>& commands);
 // `name` is one of its long ones, and Error(usage) names it.
 void set_option(const Row& row, const std::string& name, const Words& words);
 
-// Gives a command the options that stand in front of it, which are the main job's, if it has none
-// of its own.
-void take_options(const Command& main, const Command& command);
-
 // Gives options from CONVGRAD_* variables where no flag has given them, and notes what came from
 // where.
 void apply_variables(const Command& command);
