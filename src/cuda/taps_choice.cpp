@@ -459,12 +459,18 @@ std::int64_t taps_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes
   const std::int64_t dy = packed_bytes(taps_channels(problem, problem.K), dy_bytes);
   const TapsChoice choice = taps_choice(problem);
   if (!choice.folds) return packed_bytes(taps_channels(problem, problem.C), x_bytes) + dy;
-  // As many columns as dy has, of all rows and planes that its pixels' taps see.
-  std::int64_t pixels = dy_bytes / (2 * problem.K);
-  for (std::size_t a = 0; a < 2; ++a) {
-    const SpatialAxis& axis = problem.axis[a];
-    const std::int64_t reach = (axis.taps - 1) * axis.dilation + 1;
-    pixels *= std::min(std::max(reach, axis.stride), axis.in);
+  // As many columns as dy has, of all rows of x: a block has whole ones of either, or a piece of
+  // one row of dy and the rows that its taps see.
+  const SpatialAxis& w = problem.axis[2];
+  const std::int64_t x_pixels = x_bytes / (2 * std::max<std::int64_t>(problem.C, 1));
+  std::int64_t pixels = ceil_div(x_pixels, std::max<std::int64_t>(w.in, 1)) * w.out;
+  std::int64_t of_piece = dy_bytes / (2 * problem.K);
+  if (of_piece <= w.out) {
+    for (std::size_t a = 0; a < 2; ++a) {
+      const SpatialAxis& axis = problem.axis[a];
+      of_piece *= std::min((axis.taps - 1) * axis.dilation + 1, axis.in);
+    }
+    pixels = std::max(pixels, of_piece);
   }
   return pixels * folded_pitch(choice) * 2 + 256 + dy;
 }

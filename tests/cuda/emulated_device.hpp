@@ -430,8 +430,8 @@ class EmulatedDevice {
   std::string current() const { return {}; }  // of no use
   int shared_bytes() const { return emulated_shared_bytes; }
   void* allocate(std::int64_t bytes) {
-    auto* const memory = memory_.emplace_back(bytes, "an emulated device").as<void>();
-    std::memset(memory, kUnwritten, static_cast<std::size_t>(bytes));
+    auto* const memory = memory_.emplace_back(bytes + kGuard, "an emulated device").as<void>();
+    std::memset(memory, kUnwritten, static_cast<std::size_t>(bytes + kGuard));
     return memory;
   }
   cuda::BulkTensor bulk_tensor(const cuda::BulkMap& map) const {
@@ -495,9 +495,18 @@ class EmulatedDevice {
       processors[p].fibers.run(Body::kThreads, run_thread);
     }
     for (Multiprocessor& processor : processors) processor.fibers.finish();
+    for (const Buffer& memory : memory_) {
+      const auto* const end = memory.as<unsigned char>() + memory.size_bytes();
+      if (std::any_of(end - kGuard, end, [](unsigned char byte) { return byte != kUnwritten; })) {
+        throw std::logic_error("a write beyond a device's memory");
+      }
+    }
   }
 
  private:
+  static constexpr std::int64_t kGuard =
+      4096;  // bytes behind each allocation, which stay as they are
+
   static std::array<Multiprocessor, 2>& multiprocessors() {
     static auto& all = *new std::array<Multiprocessor, 2>;  // fibers may wait in them at the end
     return all;

@@ -53,7 +53,7 @@ def test_a_right_kernel(tensors):
 def test_a_wrong_kernel_is_explained(tensors, tmp_path, name):
     fault, wrong = WRONG[name]
     x, dy, _ = tensors
-    with pytest.raises(AssertionError, match="^MISMATCH: dw.npy against") as raised:
+    with pytest.raises(AssertionError, match="^MISMATCH: ") as raised:
         convgrad.testing.assert_filter_gradient(wrong(x, dy), x, dy, save_repro=tmp_path / "small", **LAYER)
     assert "\ndiagnosis: the result" in str(raised.value) and "\nrepeat: convgrad verify --" in str(raised.value)
     assert subprocess.run(["bash", "repro.sh"], cwd=tmp_path / "small", capture_output=True, check=False).returncode == 1
