@@ -1,6 +1,7 @@
 """python/convgrad, by the program on PATH: what a user of the wheel calls."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -127,6 +128,11 @@ def test_no_wheel_without_a_program():
     done = subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=ROOT / "python", env=env,
                           capture_output=True, text=True, check=False)
     assert done.returncode != 0 and "scripts/release" in done.stderr
+
+
+def test_nothing_is_installed_by_a_name_that_is_not_ours():
+    for file in [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("python/*.md"), *ROOT.glob("python/convgrad/*.py")]:
+        assert not re.search(r"pip install '?convgrad(?!-)", file.read_text()), file
 
 
 def test_the_readme(capsys):
