@@ -14,8 +14,8 @@ LEFT_OUT = set("help input out_backprop output result json raw no_clobber clobbe
                "save_repro quiet color version from".split())
 TYPES = {"": "bool", "X": "float", "N": "int", "S": "int", "G": "int", "K": "int", "M": "int", "R,S": "Numbers", "SH,SW": "Numbers",
          "DH,DW": "Numbers", "N,H,W,C": "Numbers", "R,S,C,K|FILE": "Numbers", "B,A,...": "Numbers", "PADDING": "Numbers", "DTYPE": "DType",
-         "FAULT,...": "Numbers", "FILE": "Path"}
-OTHER_TYPES = {"diagnosis": 'Literal["off", "quick", "full", False]', "filter_like": "Array", "threads": "int"}
+         "FAULT,...": "str | Sequence[str]", "FILE": "Path", "SIZE": "int | str"}
+OTHER_TYPES = {"diagnosis": 'Literal["off", "quick", "full"] | bool', "filter_like": "Array", "threads": "int"}
 # Beside the program's names, PyTorch's.
 TWINS = {"strides": "stride", "dilations": "dilation"}
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from . import Verdict
     Array = Any  # of numpy, PyTorch, JAX, CuPy or TensorFlow, or one that has DLPack
     DType = Any  # a name, or what numpy.dtype() takes
-    Numbers = Union[int, str, Sequence[Any], Array]
+    Numbers = Union[int, str, Sequence[Any], "NDArray"]
     Path = Union[str, "os.PathLike[str]"]
     NDArray = np.ndarray[Any, Any]
 
@@ -73,7 +73,7 @@ both or of one."""),
      """(x, dy, dw) that `convgrad generate` makes, the same for a seed everywhere; dw is the gradient as its dtype rounds it.
 
     generate(problem="conv2d n2 h9 w9 c8 k16 r3 s3 pad_same", dist="normal", seed=3)"""),
-    ("verify_function", "verify", "function: Callable[..., Array], problem: str | Iterable[str], dtypes: Any = None,\n"
+    ("verify_function", "verify", "function: Callable[..., Array], problem: str | Iterable[str] | dict[str, str], dtypes: Any = None,\n"
      "    data: str | Iterable[str] | None = None, layouts: str | Iterable[str] | None = None, seed: int = 1",
      ["save: Path | None = None"], "_calls.Tried", {"Operation", "Tensors", "golden", "update_golden", "accumulated_on", "beta", "fail_vacuous", "save_diff", "seed", "signs"},
      """Asserts that function(x, dy) returns the gradient, of its dtype, of each kind of data, and leaves its arguments as they are.

@@ -46,7 +46,9 @@ def verify(x, dy, dw, layer, save, **flags):
     import numpy as np
     given = _given(flags)
     arrays, _, words = _tensors(x, dy, layer, given)
-    runs = list(dw) if isinstance(dw, (list, tuple)) else [dw]
+    runs = list(dw) if _is_runs(dw) else [dw]
+    if not runs:
+        raise Error("dw is an empty list, expected a gradient or some", 3)
     files = [(option, name, array) for option, (name, array) in arrays.items()]
     for number, array in enumerate(runs, 1):
         name = "dw" if len(runs) == 1 else f"dw_{number}"
@@ -79,6 +81,11 @@ def verify(x, dy, dw, layer, save, **flags):
     return convgrad.Verdict(text.rstrip("\n"), verdict, drawn)
 
 
+def _is_runs(dw):
+    """Whether it is several arrays, and no array of nested lists."""
+    return isinstance(dw, (list, tuple)) and not (dw and isinstance(dw[0], (list, tuple, int, float)))
+
+
 def _save(folder, files, words):
     import shlex
     os.makedirs(folder, exist_ok=True)
@@ -90,9 +97,7 @@ def _save(folder, files, words):
 
 def assert_filter_gradient(x, dy, dw, **keywords):
     import warnings
-    layout = str(keywords["data_format"] or "").upper()
-    channels = 1 if keywords["layer"] is not None or layout in ("NCHW", "NCDHW", "NCW", "CHANNELS_FIRST") else -1
-    if not _fit(x, dy, dw, channels) and _fit(dy, dw, x, channels):
+    if not _fit(x, dy, dw, keywords) and _fit(dy, dw, x, keywords):
         warnings.warn("assert_filter_gradient(dw, x, dy) is now assert_filter_gradient(x, dy, dw)", DeprecationWarning, 3)
         x, dy, dw = dy, dw, x
     verdict = convgrad.verify(x, dy, dw, **keywords)
@@ -100,12 +105,17 @@ def assert_filter_gradient(x, dy, dw, **keywords):
         raise AssertionError(str(verdict))
 
 
-def _fit(x, dy, dw, channels):
+def _fit(x, dy, dw, keywords):
     """Whether the shapes can be those of x, dy and dw in this order."""
     import numpy as np
+    layout = str(keywords["data_format"] or "").upper()
+    channels = (1,) if layout in ("NCHW", "NCDHW", "NCW", "CHANNELS_FIRST") else (-1,)
+    if not layout and any(keywords[name] is not None for name in ("layer", "problem")):  # which may say either
+        channels = (1, -1)
     try:
-        of_x, of_dy, of_dw = (np.shape(array[0] if isinstance(array, (list, tuple)) else array) for array in (x, dy, dw))
-        return of_x[0] == of_dy[0] and len(of_x) == len(of_dy) and not {of_x[channels], of_dy[channels]}.isdisjoint(of_dw)
+        of_x, of_dy, of_dw = (np.shape(array[0] if _is_runs(array) else array) for array in (x, dy, dw))
+        return of_x[0] == of_dy[0] and len(of_x) == len(of_dy) and any(
+            not {of_x[axis], of_dy[axis]}.isdisjoint(of_dw) for axis in channels)
     except (IndexError, TypeError, ValueError):
         return False
 
@@ -131,7 +141,10 @@ def verify_function(function, problem, dtypes, data, layouts, seed, save, **flag
     kinds = _several(data) or list(_KINDS)
     if unknown := [kind for kind in kinds if kind not in _KINDS]:
         raise Error(f"data: {unknown[0]!r} is unknown, expected {', '.join(_KINDS)}", 2)
-    for line in _several(problem):
+    lines = _several(problem)
+    if not lines:
+        raise Error("problem is empty, expected a line such as conv2d n2 h9 w9 c8 k16 r3 s3 pad_same, or several", 2)
+    for line in lines:
         for layout in _several(layouts) or [None]:
             made, (op, _, *rest), own = _tensors_of_line(line, layout, seed)
             for kind in kinds:
@@ -346,7 +359,7 @@ def _flag(name, value):
     if value is None or value is False:
         return {"diagnosis": [flag, "off"], "use_cudnn_on_gpu": ["--no-use-cudnn-on-gpu"]}.get(name, []) if value is False else []
     if value is True:
-        return [flag]
+        return [] if name == "diagnosis" else [flag]  # it is on
     if name in _FILES and isinstance(value, (str, os.PathLike)):
         return [flag, os.path.abspath(value)]  # command.sh runs elsewhere
     if name.endswith("dtype"):
@@ -358,8 +371,11 @@ def _flag(name, value):
 
 
 def _several(value):
-    """What was given as one or as several, as a list."""
-    return list(value) if isinstance(value, (list, tuple, set)) or hasattr(value, "__next__") else [] if value is None else [value]
+    """What was given as one, as several or as a dict of them, as a list."""
+    if value is None:
+        return []
+    value = value.values() if isinstance(value, dict) else value
+    return list(value) if hasattr(value, "__iter__") and not isinstance(value, (str, type)) else [value]
 
 
 def _folder(nbytes):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from . import Verdict
     Array = Any  # of numpy, PyTorch, JAX, CuPy or TensorFlow, or one that has DLPack
     DType = Any  # a name, or what numpy.dtype() takes
-    Numbers = Union[int, str, Sequence[Any], Array]
+    Numbers = Union[int, str, Sequence[Any], "NDArray"]
     Path = Union[str, "os.PathLike[str]"]
     NDArray = np.ndarray[Any, Any]
 
@@ -27,7 +27,7 @@ def filter_gradient(
     dilations: Numbers | None = None, dilation: Numbers | None = None, data_format: str | None = None, groups: int | None = None,
     filter_format: str | None = None, out_dtype: DType | None = None, use_cudnn_on_gpu: bool | None = None, problem: str | None = None,
     input_dtype: DType | None = None, out_backprop_dtype: DType | None = None, backend: str | None = None, device: int | None = None,
-    threads: int | None = None, algorithm: str | None = None, memory_limit: str | None = None, spot_check: int | None = None) -> NDArray:
+    threads: int | None = None, algorithm: str | None = None, memory_limit: int | str | None = None, spot_check: int | None = None) -> NDArray:
     """The gradient of a convolution with respect to its filter, as a numpy array. Raises convgrad.Error.
 
     x (input) and dy (out_backprop): arrays in the layout that data_format names, NHWC or NDHWC without. op and one keyword that tells
@@ -73,13 +73,13 @@ def verify(
     data_format: str | None = None, groups: int | None = None, filter_format: str | None = None, out_dtype: DType | None = None,
     use_cudnn_on_gpu: bool | None = None, problem: str | None = None, input_dtype: DType | None = None,
     out_backprop_dtype: DType | None = None, backend: str | None = None, device: int | None = None, threads: int | None = None,
-    algorithm: str | None = None, memory_limit: str | None = None, golden: Path | None = None, update_golden: bool | None = None,
+    algorithm: str | None = None, memory_limit: int | str | None = None, golden: Path | None = None, update_golden: bool | None = None,
     signs: int | None = None, accumulated_on: Path | None = None, alpha: float | None = None, beta: float | None = None,
     criterion: Literal["rounding", "bound"] | None = None, slack: float | None = None, longest_sum: int | None = None,
     adders: Literal["tensor-core", "ieee"] | None = None, order: Literal["any", "natural"] | None = None, rtol: float | None = None,
-    atol: float | None = None, max_ulp: int | None = None, bitwise: bool | None = None, accept: Numbers | None = None,
+    atol: float | None = None, max_ulp: int | None = None, bitwise: bool | None = None, accept: str | Sequence[str] | None = None,
     fail_vacuous: bool | None = None, fail_assumed: bool | None = None, sample: int | None = None, seed: int | None = None,
-    diagnosis: Literal["off", "quick", "full", False] | None = None, save_diff: Path | None = None, verbose: bool | None = None,
+    diagnosis: Literal["off", "quick", "full"] | bool | None = None, save_diff: Path | None = None, verbose: bool | None = None,
     show: int | None = None, tag: str | None = None) -> Verdict:
     """Judges dw, a gradient that somebody computed of x and dy, against the reference. Raises convgrad.Error where there is no verdict.
 
@@ -147,13 +147,13 @@ def assert_filter_gradient(
     data_format: str | None = None, groups: int | None = None, filter_format: str | None = None, out_dtype: DType | None = None,
     use_cudnn_on_gpu: bool | None = None, problem: str | None = None, input_dtype: DType | None = None,
     out_backprop_dtype: DType | None = None, backend: str | None = None, device: int | None = None, threads: int | None = None,
-    algorithm: str | None = None, memory_limit: str | None = None, golden: Path | None = None, update_golden: bool | None = None,
+    algorithm: str | None = None, memory_limit: int | str | None = None, golden: Path | None = None, update_golden: bool | None = None,
     signs: int | None = None, accumulated_on: Path | None = None, alpha: float | None = None, beta: float | None = None,
     criterion: Literal["rounding", "bound"] | None = None, slack: float | None = None, longest_sum: int | None = None,
     adders: Literal["tensor-core", "ieee"] | None = None, order: Literal["any", "natural"] | None = None, rtol: float | None = None,
-    atol: float | None = None, max_ulp: int | None = None, bitwise: bool | None = None, accept: Numbers | None = None,
+    atol: float | None = None, max_ulp: int | None = None, bitwise: bool | None = None, accept: str | Sequence[str] | None = None,
     fail_vacuous: bool | None = None, fail_assumed: bool | None = None, sample: int | None = None, seed: int | None = None,
-    diagnosis: Literal["off", "quick", "full", False] | None = None, save_diff: Path | None = None, verbose: bool | None = None,
+    diagnosis: Literal["off", "quick", "full"] | bool | None = None, save_diff: Path | None = None, verbose: bool | None = None,
     show: int | None = None, tag: str | None = None) -> None:
     """Raises an AssertionError with the verdict if dw is not the gradient of x and dy: see verify(), whose keywords it takes.
 
@@ -171,7 +171,7 @@ def generate(
     filter_like: Array | None = None, strides: Numbers | None = None, stride: Numbers | None = None, padding: Numbers | None = None,
     explicit_paddings: Numbers | None = None, dilations: Numbers | None = None, dilation: Numbers | None = None,
     data_format: str | None = None, groups: int | None = None, filter_format: str | None = None, out_dtype: DType | None = None,
-    use_cudnn_on_gpu: bool | None = None, threads: int | None = None, memory_limit: str | None = None) -> tuple[NDArray, NDArray, NDArray]:
+    use_cudnn_on_gpu: bool | None = None, threads: int | None = None, memory_limit: int | str | None = None) -> tuple[NDArray, NDArray, NDArray]:
     """(x, dy, dw) that `convgrad generate` makes, the same for a seed everywhere; dw is the gradient as its dtype rounds it.
 
         generate(problem="conv2d n2 h9 w9 c8 k16 r3 s3 pad_same", dist="normal", seed=3)
@@ -204,14 +204,14 @@ def generate(
 
 
 def verify_function(
-    function: Callable[..., Array], problem: str | Iterable[str], dtypes: Any = None, data: str | Iterable[str] | None = None,
-    layouts: str | Iterable[str] | None = None, seed: int = 1, *, save: Path | None = None, backend: str | None = None,
-    device: int | None = None, threads: int | None = None, algorithm: str | None = None, memory_limit: str | None = None,
-    alpha: float | None = None, criterion: Literal["rounding", "bound"] | None = None, slack: float | None = None,
-    longest_sum: int | None = None, adders: Literal["tensor-core", "ieee"] | None = None,
+    function: Callable[..., Array], problem: str | Iterable[str] | dict[str, str], dtypes: Any = None,
+    data: str | Iterable[str] | None = None, layouts: str | Iterable[str] | None = None, seed: int = 1, *, save: Path | None = None,
+    backend: str | None = None, device: int | None = None, threads: int | None = None, algorithm: str | None = None,
+    memory_limit: int | str | None = None, alpha: float | None = None, criterion: Literal["rounding", "bound"] | None = None,
+    slack: float | None = None, longest_sum: int | None = None, adders: Literal["tensor-core", "ieee"] | None = None,
     order: Literal["any", "natural"] | None = None, rtol: float | None = None, atol: float | None = None, max_ulp: int | None = None,
-    bitwise: bool | None = None, accept: Numbers | None = None, fail_assumed: bool | None = None, sample: int | None = None,
-    diagnosis: Literal["off", "quick", "full", False] | None = None, verbose: bool | None = None, show: int | None = None,
+    bitwise: bool | None = None, accept: str | Sequence[str] | None = None, fail_assumed: bool | None = None, sample: int | None = None,
+    diagnosis: Literal["off", "quick", "full"] | bool | None = None, verbose: bool | None = None, show: int | None = None,
     tag: str | None = None) -> _calls.Tried:
     """Asserts that function(x, dy) returns the gradient, of its dtype, of each kind of data, and leaves its arguments as they are.
 

@@ -99,6 +99,8 @@ def test_orders_of_arguments(tensors):
     first = [np.moveaxis(a, 3, 1) for a in (x, dy)]
     with pytest.warns(DeprecationWarning):
         convgrad.testing.assert_filter_gradient(dw.transpose(3, 2, 0, 1), *first, data_format="NCHW", filter_format="OIHW", **LAYER)
+    line = "conv2d NCHW n3 h9 w9 c5 k7 r3 s3 pad_same"    # a wrong layout would take it for the old order
+    convgrad.testing.assert_filter_gradient(*convgrad.generate(problem=line), problem=line)
 
 
 def test_pytest_shows_the_test_alone(tmp_path):
@@ -123,6 +125,9 @@ def test_runs_of_one_kernel(tensors):
     other[0, 0, 0, 0] *= 1.5
     assert "runs: 2 results, every bit equal" in str(convgrad.verify(x, dy, (dw, dw), **LAYER))
     assert not convgrad.verify(x, dy, [dw, other], **LAYER)
+    assert convgrad.verify(x, dy, dw.tolist(), **LAYER, out_dtype="float64").report["compare"]["dtype"] == "float64"    # no runs
+    with pytest.raises(convgrad.Error, match="^dw is an empty list"):
+        convgrad.verify(x, dy, [], **LAYER)
 
 
 def test_functions_get_layouts_and_kinds_of_data():
@@ -132,7 +137,7 @@ def test_functions_get_layouts_and_kinds_of_data():
         seen.append((layout, x.shape, x.dtype.name, len(np.unique(x))))
         return convgrad.filter_gradient(x, dy, data_format=layout, **LAYER)
 
-    convgrad.verify_function(function, [LINE, LINE + " NHWC"], dtypes=["float32", "float64"], data=["normal", "constant"],
+    convgrad.verify_function(function, {"one": LINE, "two": LINE + " NHWC"}, dtypes=["float32", "float64"], data=["normal", "constant"],
                              layouts=["NHWC", "NCHW"])
     assert {entry[:3] for entry in seen} == {(layout, shape, dtype) for layout, shape in (("NHWC", (4, 10, 9, 6)), ("NCHW", (4, 6, 10, 9)))
                                              for dtype in ("float32", "float64")}
@@ -194,6 +199,8 @@ def test_what_verify_function_refuses():
                            ({"dtypes": [3.5]}, "^3.5 is no dtype")):
         with pytest.raises(convgrad.Error, match=said):
             convgrad.verify_function(kernel, LINE, **keywords)
+    with pytest.raises(convgrad.Error, match="^problem is empty"):
+        convgrad.verify_function(kernel, [])
     with pytest.raises(convgrad.Error, match="^the function returned None"):
         convgrad.verify_function(lambda x, dy: None, LINE)
     with pytest.raises(convgrad.Error, match="^dtypes: bfloat16 takes ml_dtypes"), pytest.MonkeyPatch.context() as patch:
@@ -227,6 +234,7 @@ def test_words_and_values(tensors):
     with pytest.raises(TypeError, match="^stride and strides are both given"):
         convgrad.verify(x, dy, dw, stride=1, strides=1, **LAYER)
     assert "diagnosis" not in str(convgrad.verify(x, dy, dw[::-1], diagnosis=False, use_cudnn_on_gpu=False, **LAYER))
+    assert "diagnosis" in str(convgrad.verify(x, dy, dw[::-1], diagnosis=True, **LAYER))
 
 
 @pytest.mark.parametrize("name", ["x", "dy", "dw"])
