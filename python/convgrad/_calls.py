@@ -6,10 +6,6 @@ import os
 import convgrad
 from convgrad import Error
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 __tracebackhide__ = True
 _SET_PIPE_SIZE = 1031  # of Linux; fcntl has a name for it from Python 3.10 on
 _BY_LAYER = {"op", "kernel", "kernel_size", "filter_sizes", "filter_like", "strides", "padding", "explicit_paddings", "dilations", "groups",
@@ -37,7 +33,7 @@ def filter_gradient(x, dy, layer, **flags):
     given = _given(flags)
     arrays, dtype, words = _tensors(x, dy, layer, given)
     done = _run_on_pipes(arrays, [*words, "--output", "-"])
-    return _typed(np.load(io.BytesIO(done.stdout)), given.get("out_dtype", dtype))
+    return _typed(np.load(io.BytesIO(done.stdout)), _dtype_name(given["out_dtype"]) if "out_dtype" in given else dtype)
 
 
 def verify(x, dy, dw, layer, save, **flags):
@@ -64,13 +60,14 @@ def verify(x, dy, dw, layer, save, **flags):
         for option, name, _ in files:
             words += _flag(option, os.path.join(folder, f"{name}.npy"))
         report = os.path.join(folder, "report.json")
-        in_folder = re.compile(rf"{re.escape(folder)}/(\w+)\.npy")
+        escaped = re.escape(folder)
+        in_folder = re.compile(rf"{escaped}/(\w+)\.npy")
         try:
             text = convgrad.run(["verify", *words, f"--json={report}"]).stdout
         except Error as error:
             raise Error(in_folder.sub(r"\1", str(error)), error.status) from None
         with open(report, encoding="utf-8") as file:
-            said = re.sub(rf" --save-diff {folder}/difference.npy| --json={report}", "", file.read()).replace(folder + os.sep, "")
+            said = re.sub(rf" --save-diff {escaped}/difference.npy| --json={escaped}/report.json", "", file.read()).replace(folder + os.sep, "")
         drawn = np.load(difference) if difference and os.path.exists(difference) else None
     verdict = json.loads(said)
     repeat = "" if verdict["compare"]["verdict"] == "match" else "repeat: the same call with save=FOLDER keeps x, dy, dw and the command\n"
@@ -91,8 +88,10 @@ def _save(folder, files, words):
     os.makedirs(folder, exist_ok=True)
     for _, name, array in files:
         _write(os.open(os.path.join(folder, f"{name}.npy"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), array)
+    program = os.path.dirname(os.path.abspath(convgrad._program()))  # a wheel's environment may not be active
+    command = " ".join(shlex.quote(str(word)) for word in ["convgrad", "verify", *words])
     with open(os.path.join(folder, "command.sh"), "w", encoding="utf-8") as file:
-        file.write(f'PATH="$PATH":{shlex.quote(os.path.dirname(convgrad._program()))}\ncd "$(dirname "$0")"\n{" ".join(map(shlex.quote, ["convgrad", "verify", *map(str, words)]))}\n')
+        file.write(f'PATH="$PATH":{shlex.quote(program)}\ncd "$(dirname "$0")"\n{command}\n')
 
 
 def assert_filter_gradient(x, dy, dw, **keywords):
@@ -135,8 +134,6 @@ def _made(given):
 
 
 def verify_function(function, problem, dtypes, data, layouts, seed, save, **flags):
-    import re
-    import numpy as np
     given, tried, failures = _given(flags), Tried(), []
     kinds = _several(data) or list(_KINDS)
     if unknown := [kind for kind in kinds if kind not in _KINDS]:
@@ -146,40 +143,58 @@ def verify_function(function, problem, dtypes, data, layouts, seed, save, **flag
         raise Error("problem is empty, expected a line such as conv2d n2 h9 w9 c8 k16 r3 s3 pad_same, or several", 2)
     for line in lines:
         for layout in _several(layouts) or [None]:
-            made, (op, _, *rest), own = _tensors_of_line(line, layout, seed)
-            for kind in kinds:
-                random = np.random.default_rng(seed)
-                tensors = [_KINDS[kind](np, tensor, random) for tensor in made]
-                for dtype in map(_dtype_name, _several(dtypes) or [own]):
-                    stored, _, out = dtype.partition("->")
-                    stored = stored.split("*")
-                    x, dy = (tensor.astype(_dtype(name)) for tensor, name in zip(tensors, (stored[0], stored[-1])))
-                    asked = " ".join([op, dtype, *rest])
-                    copies = [x.copy(), _with_signs(dy, asked, seed)]
-                    kept = [array.tobytes() for array in copies]
-                    dw = function(*copies, layout) if layout else function(*copies)
-                    if dw is None:
-                        raise Error("the function returned None, expected the gradient", 3)
-                    changed = [name for name, array, before in zip(("x", "dy"), copies, kept) if array.tobytes() != before]
-                    tried.append(f"{asked}, {kind} data")
-                    if changed:
-                        failures.append(f"the function changed {' and '.join(changed)}, which it may only read ({tried[-1]})")
-                        continue
-                    out = out or ("float32" if "float8" in dtype else stored[0])
+            for asked, kind, x, dy, out in _data_of_line(line, layout, kinds, _several(dtypes), seed):
+                tried.append(f"{asked}, {kind} data")
+                dw, failure = _called(function, x, _with_signs(dy, asked, seed), layout)
+                if not failure:
+                    # The files of one failure are enough.
                     verdict = convgrad.verify(x, dy, dw, problem=asked, signs=seed, out_dtype=out, fail_vacuous=True,
                                               save=None if failures else save, **given)
-                    if not verdict:
-                        first, _, more = str(verdict).partition("\n")
-                        call = {"data": kind, "layouts": layout, "seed": None if seed == 1 else seed, **given}
-                        call = "".join(f", {name}={value!r}" for name, value in call.items() if value is not None)
-                        name = getattr(function, "__name__", "")
-                        call = f"repeat: convgrad.verify_function({name if name.isidentifier() else 'f'}, {asked!r}{call})"
-                        more = more if save is not None else re.sub(r"(?m)^repeat: .*", lambda _: call, more)
-                        failures.append(f"{first} ({tried[-1]})\n{more}")
+                    repeat = {"data": kind, "layouts": layout, "seed": None if seed == 1 else seed, **given}
+                    failure = "" if verdict else _with_call(str(verdict), function, asked, repeat if save is None else None)
+                if failure:
+                    first, _, more = failure.partition("\n")
+                    failures.append(f"{first} ({tried[-1]})\n{more}".rstrip("\n"))
     if failures:
         others = [said.partition("\n")[0] for said in failures[1:]]
         raise AssertionError("\n".join([failures[0], f"{len(failures)} of {len(tried)} kinds of data fail", *others]))
     return tried
+
+
+def _data_of_line(line, layout, kinds, dtypes, seed):
+    """(line, kind of data, x, dy, dtype of dw) for each kind and dtype."""
+    import numpy as np
+    made, (op, _, *rest), own = _tensors_of_line(line, layout, seed)
+    for kind in kinds:
+        random = np.random.default_rng(seed)
+        tensors = [_KINDS[kind](np, tensor, random) for tensor in made]
+        for dtype in map(_dtype_name, dtypes or [own]):
+            stored, _, out = dtype.partition("->")
+            of_x, *_, of_dy = stored.split("*") * 2
+            out = out or ("float32" if "float8" in stored else of_x if of_x == of_dy else None)
+            yield " ".join([op, dtype, *rest]), kind, tensors[0].astype(_dtype(of_x)), tensors[1].astype(_dtype(of_dy)), out
+
+
+def _called(function, x, dy, layout):
+    """What the function returns of copies, and what it did wrong with them."""
+    given = {"x": x.copy(), "dy": dy}
+    before = {name: array.tobytes() for name, array in given.items()}
+    dw = function(*given.values(), layout) if layout else function(*given.values())
+    if dw is None:
+        raise Error("the function returned None, expected the gradient", 3)
+    changed = [name for name, array in given.items() if array.tobytes() != before[name]]
+    return dw, f"the function changed {' and '.join(changed)}, which it may only read" if changed else ""
+
+
+def _with_call(said, function, line, keywords):
+    """A verdict that says how to repeat it, by a call where no files are kept."""
+    import re
+    if keywords is None:
+        return said
+    name = getattr(function, "__name__", "")
+    words = "".join(f", {key}={value!r}" for key, value in keywords.items() if value is not None)
+    call = f"repeat: convgrad.verify_function({name if name.isidentifier() else 'f'}, {line!r}{words})"
+    return re.sub(r"(?m)^repeat: .*", lambda _: call, said)
 
 
 def _tensors_of_line(line, layout, seed):

@@ -42,9 +42,11 @@ def test_the_syntax_is_that_of_the_oldest_python():
 
 @pytest.mark.skipif(not importlib.util.find_spec("mypy"), reason="mypy is not installed")
 def test_types(tmp_path):
-    (tmp_path / "use.py").write_text(USE + "reveal_type(verdict.score)\nconvgrad.verify(x, dy, dw, krenel=3)\nconvgrad.verify(x, dy, dw, groups='a')\nconvgrad.nothing\n")
+    wrong = "convgrad.verify(x, dy, dw, krenel=3)\nconvgrad.verify(x, dy, dw, groups='a')\nconvgrad.nothing\n"
+    (tmp_path / "use.py").write_text(f"{USE}reveal_type(verdict.score)\n{wrong}")
     env = {**os.environ, "MYPYPATH": str(ROOT / "python"), "MYPY_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "use.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "use.py"], cwd=tmp_path, env=env,
+                          capture_output=True, text=True, check=False)
     said = [line.partition(" ")[2] for line in done.stdout.splitlines()]
     assert said[0] == 'note: Revealed type is "float | None"', done.stdout
     assert [line.rpartition("  ")[2] for line in said if line.startswith("error")] == ["[call-arg]", "[arg-type]", "[attr-defined]"], done.stdout
@@ -60,8 +62,8 @@ def test(filter_gradient_golden, factor):
 """)
 
     def run(*options):
-        command = [sys.executable, "-m", "pytest", "-p", "convgrad.pytest_plugin", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/tmp", "test_it.py", *options]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+        command = [sys.executable, "-m", "pytest", "-p", "convgrad.pytest_plugin", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/tmp"]
+        return subprocess.run([*command, "test_it.py", *options], cwd=tmp_path, capture_output=True, text=True, check=False).stdout
 
     assert run().count("Error: there is no golden file yet: pytest --update-golden writes") >= 2
     assert "MISMATCH: it is multiplied by 2" in run("--update-golden")
@@ -100,7 +102,8 @@ class Layer:
 
 def test_what_layers_are_refused():
     x, dy, dw = convgrad.generate(problem=LINE)
-    torch_layer = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1, "output_padding": (0, 0), "transposed": False}
+    torch_layer = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1, "output_padding": (0, 0),
+                   "transposed": False}
     first = [np.moveaxis(a, 3, 1) for a in (x, dy)] + [dw.transpose(3, 2, 0, 1)]
     assert convgrad.verify(*first, layer=Layer(padding_mode="zeros", **torch_layer))
     with pytest.raises(convgrad.Error, match="^layer: padding_mode is 'circular', expected 'zeros'"):
@@ -112,7 +115,8 @@ def test_what_layers_are_refused():
 
 
 @pytest.mark.parametrize("kind,axes,options", [
-    ("Conv1d", 1, {"padding": "same", "dilation": 2}), ("Conv2d", 2, {"stride": (2, 1), "padding": (1, 0), "groups": 2}), ("Conv3d", 3, {"padding": 1}),
+    ("Conv1d", 1, {"padding": "same", "dilation": 2}), ("Conv2d", 2, {"stride": (2, 1), "padding": (1, 0), "groups": 2}),
+    ("Conv3d", 3, {"padding": 1}),
     ("ConvTranspose1d", 1, {"stride": 2}), ("ConvTranspose2d", 2, {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}),
     ("ConvTranspose2d", 2, {"dilation": 3, "output_padding": 2}), ("ConvTranspose3d", 3, {"stride": (1, 2, 1), "output_padding": (0, 1, 0)})])
 def test_layers_of_torch(kind, axes, options):
@@ -136,14 +140,16 @@ def test_tensors_of_torch():
     layer = {"op": "conv2d", "kernel": 3, "padding": 1}
     negative = torch.complex(x, -x).conj().imag    # x, with the bit that says to negate
     assert negative.is_neg() and convgrad.verify(negative, dy, dw, **layer)
-    for wrong, said in ((x.to_sparse(), r"sparse tensor: give x.to_dense\(\)"), (torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), r"quantized tensor: give x.dequantize\(\)")):
+    for wrong, said in ((x.to_sparse(), r"sparse tensor: give x.to_dense\(\)"),
+                        (torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), r"quantized tensor: give x.dequantize\(\)")):
         with pytest.raises(convgrad.Error, match=f"^x is a {said}$"):
             convgrad.verify(wrong, dy, dw, **layer)
 
 
 @pytest.mark.parametrize("kind,axes,options", [
-    ("Conv1D", 1, {"padding": "causal", "dilation_rate": 2}), ("Conv2D", 2, {"strides": 2, "padding": "same", "groups": 2}), ("Conv3D", 3, {"data_format": "channels_first"}),
-    ("DepthwiseConv2D", 2, {"depth_multiplier": 2}), ("Conv2DTranspose", 2, {"strides": 2, "padding": "same"}), ("Conv3DTranspose", 3, {"strides": 2})])
+    ("Conv1D", 1, {"padding": "causal", "dilation_rate": 2}), ("Conv2D", 2, {"strides": 2, "padding": "same", "groups": 2}),
+    ("Conv3D", 3, {"data_format": "channels_first"}), ("DepthwiseConv2D", 2, {"depth_multiplier": 2}),
+    ("Conv2DTranspose", 2, {"strides": 2, "padding": "same"}), ("Conv3DTranspose", 3, {"strides": 2})])
 def test_layers_of_keras(kind, axes, options, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     torch, keras = pytest.importorskip("torch"), pytest.importorskip("keras")

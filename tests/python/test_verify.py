@@ -2,6 +2,7 @@
 import concurrent.futures
 import html
 import math
+import os
 import subprocess
 import sys
 
@@ -59,7 +60,7 @@ def test_a_right_kernel(tensors):
     convgrad.testing.assert_filter_gradient(x, dy, golden, **LAYER)
     assert convgrad.verify(x, dy, golden, max_ulp=1, **LAYER).score is None
     tried = convgrad.verify_function(kernel, LINE, dtypes=("float32", "float16->float32"))
-    assert len(tried) == 10 and str(tried).startswith("10 of 10 kinds of data match\nconv2d float32 NHWC n4 h10 w9 c6 k8 r3 s3 pad_same, normal data\n")
+    assert len(tried) == 10 and str(tried).startswith("10 of 10 kinds of data match\nconv2d float32 NHWC n4 h10 w9 c6 k8 ")
 
 
 @pytest.mark.xfail(reason="the program asks for the taps of --result", strict=False)
@@ -78,7 +79,7 @@ def test_a_wrong_kernel_is_explained(tensors, tmp_path, name):
     assert lines[1].startswith("diagnosis: the result")
     assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == ["command.sh", "dw.npy", "dy.npy", "x.npy"]
     command = lines[-1].partition("repeat: ")[2]
-    again = subprocess.run(command, shell=True, cwd="/", capture_output=True, text=True, check=False)
+    again = subprocess.run(command, shell=True, cwd="/", env={**os.environ, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
     assert again.returncode == 1 and again.stdout.splitlines()[0].replace("dw.npy", "dw") == lines[0]
     verdict = convgrad.verify(x, dy, wrong(x, dy), **LAYER)
     assert not verdict and verdict.reason == "elements" and verdict.score > 1 and fault in " ".join(verdict.faults)
@@ -104,8 +105,13 @@ def test_orders_of_arguments(tensors):
 
 
 def test_pytest_shows_the_test_alone(tmp_path):
-    (tmp_path / "test_it.py").write_text(f"import convgrad, numpy as np\ndef test():\n    convgrad.verify_function(lambda x, dy: np.ones((3, 3, 6, 8), 'f4'), {LINE!r})\n"
-                                         "def test_assert():\n    assert convgrad.verify(None, 1, 2)\n")
+    (tmp_path / "test_it.py").write_text(f"""
+import convgrad, numpy as np
+def test():
+    convgrad.verify_function(lambda x, dy: np.ones((3, 3, 6, 8), "f4"), {LINE!r})
+def test_assert():
+    assert convgrad.verify(None, 1, 2)
+""")
     done = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", tmp_path], capture_output=True, text=True, check=False)
     assert "_calls.py" not in done.stdout and "_keywords.py" not in done.stdout and "2 failed" in done.stdout, done.stdout
     assert "Error: x is None: was backward() called?" in done.stdout
@@ -179,8 +185,8 @@ def test_all_kinds_are_tried_and_their_dtypes_judged(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("line", ["mb2ic6ih9oc8oh9kh3ph1", "conv -n 2 -c 6 -H 9 -W 9 -k 8 -y 3 -x 3 -p 1 -q 1", "convfp16 -n 2 -c 6 -H 9 -W 9 -k 8 -y 3 -x 3 -p 1 -q 1",
-                                  LINE.replace("conv2d", "conv2d float64")])
+@pytest.mark.parametrize("line", ["mb2ic6ih9oc8oh9kh3ph1", "conv -n 2 -c 6 -H 9 -W 9 -k 8 -y 3 -x 3 -p 1 -q 1",
+                                  "convfp16 -n 2 -c 6 -H 9 -W 9 -k 8 -y 3 -x 3 -p 1 -q 1", LINE.replace("conv2d", "conv2d float64")])
 def test_lines_of_all_kinds(line):
     seen = []
 
@@ -195,8 +201,8 @@ def test_lines_of_all_kinds(line):
 
 
 def test_what_verify_function_refuses():
-    for keywords, said in (({"data": ["gauss"]}, "^data: 'gauss' is unknown, expected normal, relu, wide"), ({"dtypes": ["float31"]}, "^dtypes: 'float31' is unknown"),
-                           ({"dtypes": [3.5]}, "^3.5 is no dtype")):
+    for keywords, said in (({"data": ["gauss"]}, "^data: 'gauss' is unknown, expected normal, relu, wide"),
+                           ({"dtypes": ["float31"]}, "^dtypes: 'float31' is unknown"), ({"dtypes": [3.5]}, "^3.5 is no dtype")):
         with pytest.raises(convgrad.Error, match=said):
             convgrad.verify_function(kernel, LINE, **keywords)
     with pytest.raises(convgrad.Error, match="^problem is empty"):
@@ -243,9 +249,10 @@ def test_what_is_no_array(tensors, name):
         pass
 
     ragged = [[1.0], [1.0, 2.0]]
-    for wrong, said in ((None, r" is None: was backward\(\) called\?$"), (Sparse(), " is no array of numbers, but of objects"), (ragged, " is no array of numbers"),
-                        (np.array([1, None]), ".*objects"), (np.ma.masked_array(tensors[0]), rf" is a masked array: give {name}.filled\(0\) or {name}.data$")):
-        arrays = {**dict(zip(("x", "dy", "dw"), tensors)), name: wrong if wrong is not ragged or name != "dw" else np.array([None])}
+    for wrong, said in ((None, r" is None: was backward\(\) called\?$"), (Sparse(), " is no array of numbers, but of objects"),
+                        (ragged, " is no array of numbers"), (np.array([1, None]), ".*objects"),
+                        (np.ma.masked_array(tensors[0]), rf" is a masked array: give {name}.filled\(0\) or {name}.data$")):
+        arrays = {**dict(zip(("x", "dy", "dw"), tensors)), name: wrong}
         with pytest.raises(convgrad.Error, match=f"^{name}{said}"):
             convgrad.verify(**arrays, **LAYER)
 
