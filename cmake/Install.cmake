@@ -16,7 +16,7 @@ install(DIRECTORY docs COMPONENT program DESTINATION ${CMAKE_INSTALL_DOCDIR}
 install(DIRECTORY bench/layers/ COMPONENT program DESTINATION ${CMAKE_INSTALL_DATADIR}/convgrad/suites)
 # PYTHONPATH=<prefix>/share/convgrad python3 -m convgrad.plot
 install(DIRECTORY python/convgrad COMPONENT program DESTINATION ${CMAKE_INSTALL_DATADIR}/convgrad
-  FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+  FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
 
 install(TARGETS convgrad convgrad_libzip EXPORT convgradTargets COMPONENT development
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}

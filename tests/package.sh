@@ -10,11 +10,11 @@ PATH="$folder/prefix/bin:$PATH"
 convgrad --version
 for file in bash-completion/completions/convgrad zsh/vendor-completions/_convgrad \
   doc/convgrad/docs/report.schema.json \
-  convgrad/suites/resnet50.tsv; do
+  convgrad/suites/networks.tsv; do
   [ -s "$folder/prefix/share/$file" ] || { echo "not installed: share/$file" >&2; exit 1; }
 done
 
-convgrad bench --list-suites | grep -q '^resnet50 '
+convgrad bench --list-suites | grep -q '^networks '
 
 "$cmake" -S "$root/examples/cmake" -B "$folder/build" -DCMAKE_PREFIX_PATH="$folder/prefix" >/dev/null
 "$cmake" --build "$folder/build" >/dev/null

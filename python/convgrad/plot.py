@@ -3,8 +3,10 @@
     python3 -m convgrad.plot diff FILE.npy -o F.svg          where a gradient is off: of verify or compare --save-diff
     python3 -m convgrad.plot roofline BENCH.json -o F.svg    speeds below the machine's peaks: of bench --json
 
-Exit status: 0 drawn; 2 usage; 3 bad input; 4 no matplotlib; 5 the picture cannot be written.
+Exit status: 0 drawn; 2 usage; 3 bad input; 4 no matplotlib; 5 the picture cannot be written. In a notebook diff(array) is the first.
 """
+from __future__ import annotations
+
 import argparse
 import io
 import json
@@ -13,6 +15,11 @@ import os
 import sys
 
 from convgrad import Error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+__tracebackhide__ = True
 
 try:
     import matplotlib
@@ -23,12 +30,20 @@ try:
 except ImportError as error:
     missing = error
 
+INSTALL = "pip install matplotlib, or Debian's python3-matplotlib"
 MOST_PANELS, MOST_CELLS = (48, 64), 256  # down and to the right; cells in each direction, over all panels
 
 
 def text_of(words):
     """As the picture shows it: no formula, and nothing that XML cannot hold."""
     return "".join(c if c.isprintable() else "\ufffd" for c in words).replace("$", r"\$")
+
+
+def diff(array: Any, filter_format: str | None = None, allowed: float | None = None, name: str = "dw") -> Figure:
+    """The picture of got - want, an array, as a figure of matplotlib; with allowed in units of that: blue below, red above."""
+    if missing:
+        raise Error(f"matplotlib cannot be imported ({missing}): {INSTALL}", 4)
+    return draw_difference(np.array(array, np.float64), name, filter_format, allowed)
 
 
 def read_difference(path):
@@ -64,10 +79,12 @@ def thinned(panels):
     return panels, sizes
 
 
-def title_of(path, values, sizes):
+def title_of(path, values, sizes, allowed):
     strange = ~np.isfinite(values)
     finite = np.where(strange, -1, np.abs(values))
     lines = [f"|got - want| of {os.path.basename(path)}, shape {list(values.shape)}"]
+    if allowed:
+        lines.append(f"1 is what is allowed, {allowed:.3g}: below it is blue, above it red")
     if finite.max(initial=-1) >= 0:
         index = [int(i) for i in np.unravel_index(finite.argmax(), finite.shape)]
         lines.append(f"the largest: {finite.max():.6g} at {index}")
@@ -87,10 +104,9 @@ def label_axis(axis, names, length, size, channels):
         axis.set_ticks([i * (length + 1) + (length - 1) / 2 for i in range(len(names))][::step], names[::step])
 
 
-def draw_difference(options):
-    values = read_difference(options.file)
-    panels, names, extents = arranged(options.file, values, options.filter_format)
-    panels = np.where(np.isfinite(panels), np.abs(panels), np.inf)
+def draw_difference(values, path, filter_format, allowed=None):
+    panels, names, extents = arranged(path, values, filter_format)
+    panels = np.where(np.isfinite(panels), np.abs(panels), np.inf) / (allowed or 1)
     down, right = (f"{name}, 0 to {extent - 1}" for name, extent in
                    zip(("input channel c", "output channel k"), panels.shape[2:]))
     if panels.shape[3] < 8 and panels.shape[2] > 4 * panels.shape[3]:  # as depthwise filters are
@@ -104,16 +120,18 @@ def draw_difference(options):
     some = decades[np.isfinite(decades)].tolist() or [0]
     low = math.floor(min(some))
     high = max(math.ceil(max(some)), low + 1)
+    if allowed:
+        low, high = -max(-low, high), max(-low, high)  # white is 1
     axes = Figure(figsize=np.clip(np.divide(canvas.T.shape, 4), 3.5, (10, 8))).add_subplot()
-    colors = matplotlib.colormaps["viridis_r"].with_extremes(bad="white", under="#ededed", over="#ff00cc")
+    colors = matplotlib.colormaps["coolwarm" if allowed else "viridis_r"].with_extremes(bad="white", under="#ededed", over="#ff00cc")
     image = axes.imshow(np.clip(decades, low - 1, high + 1), colors, interpolation="none", aspect="auto", vmin=low,
                         vmax=high, gid="cells")
     row_names = [" ".join(f"{name}={i}" for name, i in zip(names, place)) for place in np.ndindex(*extents[:-1])]
     label_axis(axes.yaxis, row_names[::sizes[0]], height, sizes[2], down)
     label_axis(axes.xaxis, [f"{names[-1]}={i * sizes[1]}" for i in range(columns)], width, sizes[3], right)
-    axes.figure.colorbar(image, ax=axes, label="|got - want|", extend="both", ticks=MaxNLocator(integer=True),
+    axes.figure.colorbar(image, ax=axes, label="|got - want|" + " / allowed" * bool(allowed), extend="both", ticks=MaxNLocator(integer=True),
                          format=lambda at, _: f"1e{at:g}")
-    axes.set_title(title_of(options.file, values, sizes), loc="left", fontsize="medium")
+    axes.set_title(title_of(path, values, sizes, allowed), loc="left", fontsize="medium")
     return axes.figure
 
 
@@ -235,10 +253,13 @@ def main(arguments=None):
     try:
         options = parse(arguments)
         if missing:
-            raise Error(f"matplotlib cannot be imported ({missing}): pip install convgrad[plot], or Debian's "
-                        "python3-matplotlib", 4)
+            raise Error(f"matplotlib cannot be imported ({missing}): {INSTALL}", 4)
         matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "convgrad"})
-        save((draw_difference if options.picture == "diff" else draw_roofline)(options), options.output)
+        if options.picture == "diff":
+            figure = draw_difference(read_difference(options.file), options.file, options.filter_format)
+        else:
+            figure = draw_roofline(options)
+        save(figure, options.output)
     except (Error, OSError, MemoryError) as error:
         message = f"{error.filename or options.file}: {error.strerror}" if isinstance(error, OSError) else str(error)
         print("convgrad.plot: error:", " ".join(message.split()), file=sys.stderr)

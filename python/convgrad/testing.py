@@ -1,30 +1,29 @@
 """Assertions for the tests of a kernel, in pytest or without."""
-import os
+from __future__ import annotations
 
-import convgrad
+from ._keywords import assert_filter_gradient
 
-__all__ = ["assert_filter_gradient"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-
-def assert_filter_gradient(dw, x, dy, **flags):
-    """Raises an AssertionError with the whole verdict if dw is not the gradient of x and dy; see convgrad.verify for all of them.
-
-    On a mismatch a small problem that fails in the same way, and the command that repeats it, are in a new folder, which the verdict
-    names; save_repro=FOLDER says where.
-    """
-    __tracebackhide__ = True
-    check("", dw, x, dy, **flags)
+__all__ = ["assert_filter_gradient", "lines"]
 
 
-def check(what, dw, x, dy, **flags):
-    """The same, for a message that begins with what was tried."""
-    __tracebackhide__ = True
-    import tempfile
-    made = None if "save_repro" in flags else tempfile.mkdtemp(prefix="convgrad-")
-    try:
-        verdict = convgrad.verify(x, dy, dw, **{"save_repro": made} | flags)
-    finally:
-        if made and not os.listdir(made):
-            os.rmdir(made)
-    if not verdict:
-        raise AssertionError(f"{what}{verdict}")
+def lines(op: str = "conv2d") -> Any:
+    """A strategy of hypothesis, which has to be installed: lines of small problems of conv1d, conv2d or conv3d, for verify_function()."""
+    from hypothesis import strategies
+    axes = int(op[-2])
+    small = strategies.integers(1, 3)
+
+    @strategies.composite
+    def line(draw: Any) -> str:
+        taps, strides, dilations, pads = ([draw(small) for _ in range(axes)] for _ in range(4))
+        groups = draw(strategies.sampled_from((1, 1, 2)))
+        sizes = [f"{name}{(tap - 1) * dilation + draw(strategies.integers(1, 8))}" for name, tap, dilation in
+                 zip("dhw"[-axes:], taps, dilations)]
+        taps = [f"{name}{tap}" for name, tap in zip("trs"[-axes:], taps)]
+        words = [f"{name}{','.join(map(str, each))}" for name, each in (("stride", strides), ("dilation", dilations), ("pad", pads))]
+        return " ".join([op, f"n{draw(small)}", *sizes, f"c{groups * draw(small)}", f"k{groups * draw(small)}", *taps, f"groups{groups}", *words])
+
+    return line()

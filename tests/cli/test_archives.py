@@ -2,7 +2,6 @@
 import io
 import itertools
 import json
-import re
 import struct
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import unittest
 import zipfile
 
 import numpy as np
-from harness import (BINARY, DTYPES, OPS, ROOT, SANITIZED, CliTest, Problem, clean_environment,
+from harness import (BINARY, DTYPES, OPS, SANITIZED, CliTest, Problem, clean_environment,
                      npy_bytes, parse_report, round_to, save, small)
 
 USAGE, INPUT, RUNTIME = 2, 3, 5
@@ -325,23 +324,6 @@ class Pipes(ArchiveTest):
         done = self.shell("echo no array | $C $F -i - -g dy.npy -o - | $C compare - golden.npy")
         self.assertEqual((done.returncode, done.stdout), (INPUT, b""), done)
         self.assertEqual(done.stderr.count(b"standard input"), 2, done)
-
-    def test_the_examples_of_the_docs(self):
-        save(self.folder / "x.npy", np.ones((1, 8, 8, 3)))
-        save(self.folder / "dy.npy", np.ones((1, 4, 4, 2)))
-        self.assert_quiet(self.run_here("--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-o",
-                                        "golden.npy", "-k", 3, "-s", 2, "-p", "same"))
-        (self.folder / "make_x.py").write_text(
-            "import sys, numpy as np\n"
-            "np.save(open(1, 'wb', buffering=0), np.ones((1, 8, 8, 3), np.float32))\n")
-        text = (ROOT / "docs/files.md").read_text()
-        lines = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)).splitlines()
-        self.assertGreater(len(lines), 0)
-        for line in lines:
-            done = self.shell(f'convgrad() {{ $C "$@"; }}; python3() {{ $P "$@"; }}; {line}')
-            with self.subTest(line):
-                self.assertEqual((done.returncode, done.stderr), (0, b""), done)
-                self.assertEqual(done.stdout == b"", " -o dw." in line)
 
     def test_other_flags(self):
         for line in ("cat golden.npy | $C verify $F -i x.npy -g dy.npy --result -",

@@ -204,14 +204,31 @@ class SuitesByName(BenchTest):
             self.assertRegex(line, rf"^{suite['name']} +{len(rows)} problems  \w.*\w")
 
     def test_a_name_wins_over_a_file_of_the_folder(self):
-        self.write("resnet50", SUITE)
-        report = self.report("--suite", "resnet50", "--only", "conv1x1_64_64_56", "-t", 1)
+        self.write("unet3d", SUITE)
+        report = self.report("--suite", "unet3d", "--only", "conv1x1x1", "-t", 1)
         self.assertEqual([p["count"] for p in report["problems"]], [1])
-        self.assertEqual(len(self.report("--suite", "./resnet50")["problems"]), 3)
-        for name in ("resnet51", "resnet"):
-            self.refuse(3, [f"--suite: cannot open {name}: ", "did you mean 'resnet50'?"],
+        self.assertEqual(len(self.report("--suite", "./unet3d")["problems"]), 3)
+        for name in ("unet4d", "unet"):
+            self.refuse(3, [f"--suite: cannot open {name}: ", "did you mean 'unet3d'?"],
                         "--suite", name)
         self.refuse(3, ["cannot open zzz", "--list-suites names the suites"], "--suite", "zzz")
+
+    def test_networks(self):
+        report = self.report("--network", "squeezenet1_1", "--batch", 1, "-t", 1)
+        layers = [row.split("\t") for row in (ROOT / "bench/layers/networks.tsv").read_text().splitlines()
+                  if row.startswith("torchbench/squeezenet1_1/")]
+        self.assertGreater(len(layers), 10)
+        self.assertEqual([(p["name"], p["count"]) for p in report["problems"]], [(row[0], int(row[1])) for row in layers])
+        self.assertEqual({p["tensors"]["input"]["shape"][0] for p in report["problems"]}, {1})
+        (total,) = report["totals"]
+        self.assertEqual((total["problems"], total["convolutions"]), (len(layers), sum(int(row[1]) for row in layers)))
+        medians = [p["count"] * p["timing_ms"]["kernel"]["median"] for p in report["problems"]]
+        self.assertAlmostEqual(total["median_ms"], sum(medians), delta=1e-3 * sum(medians))
+        self.assertEqual(len(self.report("--suite", "unet3d", "--only", "conv1x1x1", "--batch", 1)["problems"]), 1)
+        self.refuse(3, ["--network: 'resnet18' is more than one", "timm/resnet18 or torchbench/resnet18"], "--network", "resnet18")
+        self.refuse(3, ["--network: 'squeezenet1_2' is none", "did you mean 'squeezenet1_1'?"], "--network", "squeezenet1_2")
+        self.refuse(2, ["--batch: given without"], "--problem", "conv2d n1 h4 w4 c1 k1 r1 s1", "--batch", 2)
+        self.refuse(2, ["given twice"], "--network", "squeezenet1_1", "--suite", "unet3d")
 
     def test_they_move_with_the_program(self):
         installed = self.folder / "moved/bin/convgrad"
@@ -376,7 +393,7 @@ class Refused(BenchTest):
                 (["--out-channels", "which sets K"], [*shape, "--filter-sizes", "3,3,3,4", "--out-channels", 4]),
                 (["--op: given with --suite"], ["--op", "conv2d", *suite]),
                 (["--strides: given with --suite"], ["-s", 2, *suite]),
-                (["--only: given without --suite"], [*TINY, "--only", "x"]),
+                (["--only: given without --suite or --network"], [*TINY, "--only", "x"]),
                 (["--dtype: 'flaot32'", "did you mean 'float32'"], [*TINY, "--dtype", "flaot32"]),
                 (["--dtype", "empty element"], [*TINY, "--dtype", "float32,,float64"]),
                 (["--algorithm: 'dirct'", "did you mean 'direct'"], [*TINY, "-a", "direct,dirct"]),

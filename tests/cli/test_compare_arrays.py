@@ -111,8 +111,9 @@ First mismatch at [1]: got 0.001, want 0.002
         for got, want in (((2, 3), (3, 2)), ((2, 3), (6,)), ((), (1,)), ((0,), (0, 1)),
                           ((1, 3), (2, 3)), ((3,), (1, 3))):
             out = self.pair(np.ones(got), np.ones(want), status=1)
+            turned = " in the order of their axes" if sorted(got) == sorted(want) else ""
             self.assertEqual(out, f"MISMATCH: got.npy against want.npy: shapes {got}, {want} "
-                                  "differ\n")
+                                  f"differ{turned}\n")
         compare = self.report("got.npy", "want.npy", status=1)["compare"]
         self.assertEqual(compare["refused"], "shapes (3,), (1, 3) differ")
         out = self.compare("got.npy", "want.npy", "--save-diff", "d.npy", status=1)

@@ -163,7 +163,7 @@ class CompletionTest:
         self.assert_completes("--json=z", ["--json=zoo.npy"])
         self.assert_completes("verify -i x.npy -g z", ["zoo.npy"])
         # Names, and files.
-        self.assert_completes("bench --suite resn", ["resnet50"])
+        self.assert_completes("bench --suite unet", ["unet3d"])
         self.assert_completes("bench --suite two", ["two words.npy"])
         # Numbers are not files.
         self.assert_completes("-t z", [])

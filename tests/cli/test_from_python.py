@@ -90,10 +90,8 @@ class FromPython(unittest.TestCase):
             self.assertTrue((ROOT / name.partition("#")[0]).exists(), name)
 
     def test_the_page_has_them(self):
-        self.assertEqual(list(sections()), ["From Python and back", "numpy",
-                                            "numpy, bfloat16 by its bits",
-                                            "Transposed convolutions", "ml_dtypes",
-                                            "TensorFlow", "PyTorch", "JAX"])
+        self.assertEqual(list(sections()), ["From Python and back", "PyTorch", "Triton and CUDA kernels", "16 bits", "TensorFlow", "JAX",
+                                            "numpy", "numpy, bfloat16 by its bits", "Transposed convolutions", "ml_dtypes"])
         for title, blocks in sections().items():
             self.assertIn("python", {language for language, _ in blocks}, title)
             if title.startswith("numpy"):

@@ -144,8 +144,6 @@ class Page(LayeringTest):
 
     def test_blocks(self):
         text = (ROOT / "docs/options.md").read_text()
-        save(self.folder / "x.npy", np.ones((2, 8, 8, 3)))
-        save(self.folder / "dy.npy", np.ones((2, 4, 4, 8)))
         (script,) = re.findall(r"(?m)^```sh\n(.*?)^```", text, re.S)
         done = self.bash(f"set -eu; {script}", text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))

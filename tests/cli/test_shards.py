@@ -138,7 +138,7 @@ class Documentation(BatchTest):
     def setUp(self):
         super().setUp()
         text = (ROOT / "docs/batch.md").read_text()
-        self.slurm, _, self.xargs = re.findall(r"(?ms)^```sh\n(.*?)^```", text[text.index("## Shards"):])
+        self.slurm, _, self.xargs = re.findall(r"(?ms)^```\n(.*?)^```", text[text.index("## Shards"):text.index("## Golden")])
         self.manifest(*(self.job(name=f"j{i}", output=f"{i}.npy", no_clobber=True) for i in range(self.COUNT)))
         (self.folder / "bin").mkdir()
         os.symlink(os.path.abspath(BINARY), self.folder / "bin/convgrad")

@@ -290,7 +290,7 @@ def test_without_matplotlib(folder):
     done = subprocess.run([sys.executable, "-m", "convgrad.plot", "diff", "d.npy", "-o", "p.svg"], env=environment,
                           capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr == ("convgrad.plot: error: matplotlib cannot be imported (none here): pip install convgrad[plot], or "
+    assert done.stderr == ("convgrad.plot: error: matplotlib cannot be imported (none here): pip install matplotlib, or "
                            "Debian's python3-matplotlib\n")
 
 

@@ -117,6 +117,26 @@ std::vector<BenchProblem> read_suite(const std::string& suite) {
   return problems;
 }
 
+// Keeps the layers of a network, which are called FAMILY/NETWORK/NUMBER. Either of the first two
+// may be left out of its name where one network alone is called so.
+void keep_network(const std::string& name, std::vector<BenchProblem>& problems) {
+  std::set<std::string> networks, known;
+  for (const BenchProblem& problem : problems) {
+    const std::string network = problem.name.substr(0, problem.name.rfind('/'));
+    known.insert(network.substr(network.find('/') + 1));
+    if (network == name || network.ends_with("/" + name)) networks.insert(network);
+  }
+  if (networks.size() != 1) {
+    const Words found(networks.begin(), networks.end());
+    bad_input("--network: '", name, "' is ", found.empty() ? "none of those" : "more than one",
+              " in bench/layers/networks.tsv", found.empty() ? "" : ", expected " + join_or(found),
+              did_you_mean(name, Words(known.begin(), known.end())));
+  }
+  std::erase_if(problems, [&](const BenchProblem& problem) {
+    return !problem.name.starts_with(*networks.begin() + "/");
+  });
+}
+
 // Returns {"a", "b"} for "a,b".
 Words split(const std::string& flag, const std::string& text) {
   Words words;
@@ -203,17 +223,25 @@ std::vector<BenchProblem> problems_of(const BenchOptions& options) {
     if (is_foreign(words)) named.name = read_foreign(words).name;
     return {{named, 1, is_foreign(words), ""}};
   }
-  if (options.suite.empty()) {
+  if (options.suite.empty() && options.network.empty()) {
     return {{{"", made_problem("--input-shape", options, options, DType::f32)}, 1, false, ""}};
   }
   refuse_flags(options, About::operation, "--suite, whose lines set it");
   refuse_flags(options, About::format, "--suite, whose lines set it");
-  std::vector<BenchProblem> problems = read_suite(options.suite);
+  std::vector<BenchProblem> problems =
+      read_suite(options.network.empty() ? options.suite : "networks");
+  if (!options.network.empty()) keep_network(options.network, problems);
+  for (BenchProblem& problem : problems) {
+    if (!options.batch) break;
+    problem.problem.N = *options.batch;
+    problem.problem = read_problem(describe(problem.problem)).problem;  // which checks its sizes
+  }
   std::erase_if(problems, [&](const BenchProblem& problem) {
     return problem.name.find(options.only) == std::string::npos;
   });
   if (problems.empty()) {
-    bad_input("--only: no name in ", options.suite, " holds '", options.only, "'");
+    bad_input("--only: no name in ", cat(options.suite, options.network), " holds '", options.only,
+              "'");
   }
   return problems;
 }
@@ -289,16 +317,24 @@ void check_sources(const BenchOptions& options) {
   const bool files = !options.problem.input.empty() || !options.problem.out_backprop.empty();
   // Beside files a line says the rest of the problem.
   const bool line = !files && !options.problem.line.empty();
-  const auto sources = std::ranges::count(
-      std::array{files, !options.input_shape.empty(), line, !options.suite.empty()}, true);
+  const auto sources =
+      std::ranges::count(std::array{files, !options.input_shape.empty(), line,
+                                    !options.suite.empty(), !options.network.empty()},
+                         true);
   if (sources != 1) {
     misuse(sources == 0 ? "the problem is missing" : "the problem is given twice",
-           ", expected one of --input-shape, --input and --out-backprop, --problem, and --suite");
+           ", expected one of --input-shape, --input and --out-backprop, --problem, --suite, and "
+           "--network");
   }
   if (named_backend(backend_options(options)) == Backend::reference) {
     misuse("--backend: reference is given, but bench measures the algorithms of cpu and cuda");
   }
-  if (options.suite.empty() && !options.only.empty()) misuse("--only: given without --suite");
+  for (const auto& [flag, given] : {std::pair("--only", !options.only.empty()),
+                                    std::pair("--batch", options.batch.has_value())}) {
+    if (given && options.suite.empty() && options.network.empty()) {
+      misuse(flag, ": given without --suite or --network");
+    }
+  }
   if (files) {
     refuse_flag(options, "--dtype", "--input, whose dtype is measured");
     refuse_flag(options, "--out-channels", "--out-backprop, which sets K");

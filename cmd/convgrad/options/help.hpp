@@ -66,7 +66,7 @@ Without --rtol, --atol, --max-ulp and --bitwise the tolerance follows from the d
 Examples:
   convgrad compare dw.npy golden.npy
   convgrad compare dw.npy golden.npy --rtol 1e-5 --atol 1e-8 --save-diff d.npy
-  convgrad compare got.npz want.npz
+  convgrad compare layer.npz layer.npz
   convgrad --op conv2d -i x.npy -g dy.npy -o - -k 3 -s 2 -p same | convgrad compare - dw.npy --bitwise -q
 
 Exit status: 0 equal; 1 different; 2 or more: no verdict.)";
@@ -101,7 +101,7 @@ Examples:
   convgrad bench --op depthwise --input-shape 2,28,28,64 -k 3 -p same --dtype all --min-time 0.1
   convgrad bench --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --algorithm all --min-time 0.1 --json
   convgrad bench --problem mb2ic64ih28oc64oh28kh3ph1 --min-time 0.1 --tag run=7
-  convgrad bench --suite resnet50 --only conv1x1_64_64_56 --min-time 0.1)";
+  convgrad bench --network resnet50 --batch 1 --only /12 --min-time 0.1)";
 
 inline constexpr const char* kGenerateFooter =
     R"(The gradient is the float64 reference's, rounded once; of --dist int it is exact, and so is

@@ -119,7 +119,8 @@ struct CompareOptions : Options, CriterionOptions {
 
 // Lists ("float32,bfloat16") stay as they are spelled; "" means that none is given.
 struct BenchOptions : Options, ShapeOptions {
-  std::string suite, only, dtype, algorithm, threads;
+  std::string suite, network, only, dtype, algorithm, threads;
+  std::optional<std::int64_t> batch;
   std::int64_t warmup = 1, repeat = 10;
   double min_time = 0.5;
   bool no_peaks = false, list_suites = false;
