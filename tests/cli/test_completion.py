@@ -18,7 +18,7 @@ SHELLS = ("bash", "zsh")
 TIMEOUT_S = 120
 # What a user has to make up: numbers, lists of them, names.
 FREE = {"N", "N,...", "SIZE", "X", "S", "G", "K", "M", "P%", "R,S", "SH,SW", "DH,DW", "B,A,...",
-        "N,H,W,C", "PART", "RE", "A:B|K/R", "K/R", "KEY=VALUE", "LINE", "FAULT,..."}
+        "N,H,W,C", "PART", "RE", "A:B|K/R", "K/R", "KEY=VALUE", "LINE", "FAULT,...", "NETWORK"}
 
 NOTE = r"""convgrad() { printf '%s\0' "$@" >noted.tmp; mv noted.tmp noted; }
 """

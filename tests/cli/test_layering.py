@@ -106,11 +106,11 @@ class Precedence(LayeringTest):
         self.assert_quiet(self.run_here(*self.base, "-o", "dw.npy", env={
             "CONVGRAD_MAX_ULP": "3", "CONVGRAD_BINARY": "/x", "CONVGRAD_SOMETHING": "1"}))
 
-    def test_options_after_and_before_the_command(self):
-        for args in (["-t", 1, "verify", *self.base], ["verify", "-t", 1, *self.base],
-                     [*self.files, "verify", *self.base[:-4], "-t", 1]):
-            result = self.succeed(*args, "--json", env={"CONVGRAD_THREADS": "7"})
-            self.assertEqual(parse_report(result.out)["execution"]["threads"], 1)
+    def test_options_stand_behind_their_command(self):
+        result = self.succeed("verify", "-t", 1, *self.base, "--json", env={"CONVGRAD_THREADS": "7"})
+        self.assertEqual(parse_report(result.out)["execution"]["threads"], 1)
+        for front, name in ((["-t", 1], "threads"), (["-i", "x.npy"], "input"), (["-q"], "quiet")):
+            self.assert_one_error(self.run_here(*front, "verify", *self.base), 2, f"--{name}: given in front of verify, expected behind it")
 
 
 class Everything(LayeringTest):

@@ -25,16 +25,18 @@ constexpr std::int64_t kMostTerms = std::int64_t{1} << 22;
 
 using List = std::vector<Fault>;
 
-// Reads blocks until there is no time left.
+// Reads blocks; once that is timed, until there is no time left.
 class TimedSource final : public BlockSource {
  public:
   TimedSource(BlockSource& source, const Evidence& evidence)
       : source_(source), evidence_(evidence) {}
   Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) override {
-    evidence_.stop_if_late();
+    if (is_timed) evidence_.stop_if_late();
     return source_.load(plan, block, memory);
   }
   void finish() override { source_.finish(); }
+
+  bool is_timed = false;
 
  private:
   BlockSource& source_;
@@ -64,7 +66,7 @@ class Search {
     Fault plain;
     plain.reading = plain_reading(pb);
     // The definition comes first: with a filling it needs no fault and no sum.
-    timely([&] { consider(plain, evidence_.all(), predicted_at(plain, evidence_.all()), true); });
+    consider(plain, evidence_.all(), predicted_at(plain, evidence_.all()), true);
     if (term_count(pb) > 0) timely([&] { find_all(); });
     report();
     result_.where = evidence_.where().everything ? "" : evidence_.where().text;
@@ -105,8 +107,9 @@ class Search {
       budget_ -= cost(entries.size());
       return terms_of(pb, entries, reading, images_, source_, pool_);
     };
+    try_each(faults);  // whatever time it takes: the budget bounds it
+    source_.is_timed = true;
     const Finder finders[] = {
-        {Stage::always, false, [&](const Sample&) { try_each(faults); }},
         {Stage::always, true, [&](const Sample& some) { name_nonfinite(some); }},
         {Stage::always, true,
          [&](const Sample& some) { count_and_confirm(find_lost_pixels(evidence_, some)); }},
@@ -130,7 +133,10 @@ class Search {
       if (finder.needs_sample && sample.at.empty()) continue;
       if (finder.stage == Stage::unsettled && settled()) continue;
       if (finder.stage == Stage::unfitted && !fits_.empty()) continue;
-      timely([&] { finder.find(sample); });
+      timely([&] {
+        evidence_.stop_if_late();
+        finder.find(sample);
+      });
     }
   }
 

@@ -142,7 +142,6 @@ std::optional<double> Evidence::misfit(const Trial& t) const {
 
 std::optional<Fit> Evidence::judge(const Positions& at, const Predicted& predicted, double bits,
                                    bool plain, bool lenient) const {
-  stop_if_late();
   for (const Filling& filling : fillings_) {
     // Three faults at once would explain anything.
     const std::size_t faults =

@@ -101,7 +101,7 @@ class Evidence {
   // Returns count entries, whatever their errors.
   Positions choose_any(std::size_t count) const;
 
-  // Throws Late after the end. judge() does, and so do loops that are long without it.
+  // Throws Late after the end: before a pass over x and dy, and in loops that are long without one.
   void stop_if_late() const {
     if (Clock::now() > end_) throw Late();
   }
