@@ -3,6 +3,8 @@
 
     python3 scripts/compare_peers.py --tensorflow-python tf/bin/python --torch-python torch/bin/python
     python3 scripts/compare_peers.py --before PROGRAM
+    python3 scripts/compare_peers.py --network resnet50 --batch 4 ...    the totals of a network's layers by their counts
+    python3 scripts/compare_peers.py --draw 60 ...    layers of 89 networks, others each time; --seed S draws those of a run again
 
 For each layer the programs take turns, --rounds times, so that all of them see the same machine. A turn is one run that is
 not counted, then at least --repeat runs and --min-time seconds; its time is the shortest. The table has the median of the
@@ -13,6 +15,7 @@ import json
 import math
 import os
 import pathlib
+import random
 import re
 import shutil
 import statistics
@@ -27,6 +30,9 @@ WORD = re.compile(r"([a-z_]+)(\d+(?:,\d+)*)")  # of a problem's line
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 TITLES = {"convgrad": "convgrad", "before": "before", "im2col": "OpenBLAS im2col"} | peers.TITLES
 PEERS = tuple(peers.TITLES)
+NETWORKS = ROOT / "bench/layers/networks.tsv"
+# Of layers that are drawn: their images are as many as keep to both.
+MOST_GFLOP, MOST_MB = 3, 200
 SLOW_S = 20  # a program that takes longer for one run is measured once
 
 
@@ -48,6 +54,10 @@ def layer_of(name, problem, layout):
     op, *words = problem.split()
     rank = 3 if op == "conv3d" else 2
     numbers = {match[1]: [int(number) for number in match[2].split(",")] for match in map(WORD.fullmatch, words) if match}
+    if op == "conv1d":  # an image of one row
+        op, numbers = "conv2d", {"h": [1], "r": [1]} | {key: [usual, *numbers[key]] if key in numbers else [usual] for key, usual in (
+            ("stride", 1), ("dilation", 1), ("pad", 0), ("pad_before", 0), ("pad_after", 0))} | {
+            key: value for key, value in numbers.items() if len(key) == 1 or key == "groups"}
 
     def of_axes(key, usual):
         values = numbers.get(key, [usual])
@@ -73,6 +83,8 @@ def layer_of(name, problem, layout):
     layer["out"] = [axis[2] for axis in axes]
     layer["flops"] = (2 * layer["N"] * math.prod(layer["out"]) * math.prod(layer["taps"])
                       * layer["C"] // layer["groups"] * layer["K"])
+    layer["mb"] = 4e-6 * max(layer["N"] * layer["C"] * math.prod(layer["in"]), layer["N"] * layer["K"] * math.prod(layer["out"]),
+                             math.prod(layer["taps"]) * layer["C"] // layer["groups"] * layer["K"])  # the largest, as float32
     return layer
 
 
@@ -84,10 +96,41 @@ def read_suite(path, layout, only):
         if not words or only not in words[0]:
             continue
         problem = words[2:] if words[1].isdigit() else words[1:]
-        layers.append(layer_of(words[0], " ".join(problem), layout))
+        layers.append({**layer_of(words[0], " ".join(problem), layout), "count": int(words[1]) if words[1].isdigit() else 1})
     if not layers:
         sys.exit(f"compare_peers.py: {path} has no layer whose name holds '{only}'")
     return layers
+
+
+def with_images(layer, n):
+    return {**layer, "N": n, "flops": layer["flops"] // layer["N"] * n}
+
+
+def network_of(layer):
+    return layer["name"].rpartition("/")[0]
+
+
+def of_network(layers, name, batch):
+    networks = {network_of(layer) for layer in layers if f"/{network_of(layer)}".endswith(f"/{name}")}
+    if len(networks) != 1:
+        sys.exit(f"compare_peers.py: --network: '{name}' is {' and '.join(sorted(networks)) or f'not in {NETWORKS}'}")
+    return [with_images(layer, batch) for layer in layers if network_of(layer) in networks]
+
+
+def drawn(layers, count, seed):
+    """A network, all alike, and one of its layers by how often it has it; none twice."""
+    networks = {}
+    for layer in layers:
+        images = min(layer["N"], int(MOST_GFLOP * 1e9 * layer["N"] / layer["flops"]), int(MOST_MB * layer["N"] / layer["mb"]))
+        if images > 0:
+            networks.setdefault(network_of(layer), []).append(with_images(layer, images))
+    random_ = random.Random(seed)
+    chosen = {}
+    while len(chosen) < count:
+        of_one = random_.choice(list(networks.values()))
+        layer = random_.choices(of_one, [layer["count"] for layer in of_one])[0]
+        chosen[json.dumps({key: layer[key] for key in layer if key not in ("name", "count")})] = layer
+    return list(chosen.values())
 
 
 # ---- Workers: they run in the peers' own Pythons -------------------------------------------------
@@ -261,7 +304,7 @@ def summarise(layer, dtype, turns, algorithm):
     own = milliseconds["convgrad"]
     known = {name: milliseconds[name] for name in PEERS if milliseconds.get(name)}
     best = min(known, key=known.get) if known else None
-    return {"name": layer["name"], "dtype": dtype, "layout": layer["layout"], "algorithm": algorithm,
+    return {"name": layer["name"], "count": layer["count"], "dtype": dtype, "layout": layer["layout"], "algorithm": algorithm,
             "gflop": layer["flops"] * 1e-9, "ms": milliseconds,
             "gflops": {name: layer["flops"] / ms * 1e-6 if ms else None for name, ms in milliseconds.items()},
             "turns_ms": {name: [t * 1e3 for t in times] for name, times in turns.items() if not isinstance(times, str)},
@@ -304,6 +347,27 @@ def mean_lines(rows):
     return f"geometric mean of {rows[0]['dtype']}: " + ", ".join(parts)
 
 
+def total_line(rows, options):
+    """The times of all layers by their counts. Of a peer that cannot compute some, without these."""
+    parts = []
+    for name in (*PEERS, "best"):
+        known = [(row["count"], row["ms"][row["best_peer"]] if name == "best" else row["ms"].get(name), row["ms"]["convgrad"])
+                 for row in rows if row["best_peer"] and row["ms"]["convgrad"]]
+        known = [(count, theirs, own) for count, theirs, own in known if theirs]
+        if known:
+            ratio = sum(count * theirs for count, theirs, _ in known) / sum(count * own for count, _, own in known)
+            parts.append(f"{'best of both, layer by layer,' if name == 'best' else TITLES[name]} / convgrad {ratio:.2f}"
+                         f"{'' if len(known) == len(rows) else f' ({len(known)} of {len(rows)} problems)'}")
+    own = sum(row["count"] * row["ms"]["convgrad"] for row in rows if row["ms"]["convgrad"])
+    return (f"{options.network}, batch {options.batch}, {rows[0]['dtype']}, {sum(row['count'] for row in rows)} layers: "
+            f"convgrad {own:.0f} ms; " + ", ".join(parts))
+
+
+def below_line(rows):
+    ratios = [row["ratio"] for row in rows if row["ratio"]]
+    return f"{sum(ratio < .9 for ratio in ratios)} of {len(ratios)} below 0.9, the least {min(ratios, default=math.nan):.2f}"
+
+
 def markdown(report, programs):
     lines = [report["machine"], ""]
     for dtype in report["dtypes"]:
@@ -333,6 +397,10 @@ def parse():
     parser.add_argument("--binary", metavar="PATH", default=str(ROOT / "build/release/convgrad"), help="convgrad")
     parser.add_argument("--before", metavar="PATH", help="another convgrad, measured instead of OpenBLAS im2col")
     parser.add_argument("--suite", metavar="FILE", default=str(ROOT / "bench/layers/reference.tsv"))
+    parser.add_argument("--network", metavar="NAME", help="the layers of one of bench/layers/networks.tsv, and their totals")
+    parser.add_argument("--batch", type=int, default=4, metavar="N", help="images of each layer of --network; 4 by default")
+    parser.add_argument("--draw", type=int, metavar="N", help="N layers of these networks, drawn at random")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of --draw")
     parser.add_argument("--only", metavar="TEXT", default="", help="layers whose names hold TEXT")
     parser.add_argument("--dtype", default="float32", help="a list with commas; float32 by default")
     parser.add_argument("--layout", choices=("nhwc", "nchw"), help="for all layers; by default as the suite says")
@@ -370,6 +438,10 @@ def compare(options, programs, layers):
             for name, error in row["errors"].items():
                 print(f"{'':{width}}  {TITLES[name]}: {error}", file=sys.stderr, flush=True)
         print(mean_lines(of_dtype), flush=True)
+        if options.network:
+            print(total_line(of_dtype, options), flush=True)
+        if options.draw:
+            print(f"seed {options.seed}: {below_line(of_dtype)}", flush=True)
         rows += of_dtype
     return {"threads": options.threads, "rounds": options.rounds, "repeat": options.repeat,
             "min_time_s": options.min_time, "suite": options.suite, "dtypes": options.dtypes, "layers": rows,
@@ -381,7 +453,11 @@ def main():
     options = parse()
     if options.worker:
         return peers.serve(*options.worker, Answers)
-    layers = read_suite(options.suite, options.layout, options.only)
+    layers = read_suite(NETWORKS if options.network or options.draw else options.suite, options.layout, options.only)
+    if options.network:
+        layers = of_network(layers, options.network, options.batch)
+    elif options.draw:
+        layers = drawn(layers, options.draw, options.seed)
     programs = {"convgrad": Convgrad(options.binary, "auto", options)}
     if options.before:
         programs["before"] = Convgrad(options.before, "auto", options)

@@ -243,10 +243,11 @@ void try_to(const std::function<void()>& look, const InspectOptions& options,
 void add_archive(const InspectOptions& options, const std::string& path, InspectReport& report) {
   const TensorArchive archive(path);
   Words names = archive.names();
-  if (names.empty()) bad_input(path, ": is an archive without any array, expected one");
+  if (names.empty()) return NpyReader(path).finish();  // says what it is
   const auto has = [&](const char* name) { return std::ranges::count(names, name) > 0; };
   if (names.size() == 3 && has("problem") && has("slices") && has("sums")) {
-    report.files.emplace_back(InspectedPart{open_partial(path)});
+    const auto look = [&] { report.files.emplace_back(InspectedPart{open_partial(path)}); };
+    try_to(look, options, path, false, report);
     std::erase(names, "problem");
   }
   for (const std::string& name : names) {

@@ -41,6 +41,7 @@ def imports(blocks):
     names = set()
     for language, code in blocks:
         if language != "python":
+            names.update({"matplotlib"} if "convgrad.plot" in code else ())
             continue
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.Import):
@@ -59,7 +60,7 @@ def python_with(packages):
 
 
 def environment():
-    path = f"{pathlib.Path(BINARY).resolve().parent}:{os.environ['PATH']}"
+    path = f"{pathlib.Path(BINARY).resolve().parent}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     return clean_environment({"PATH": path, "PYTHONPATH": str(ROOT / "python"), "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu",
                               "CUDA_VISIBLE_DEVICES": ""})
 
