@@ -119,7 +119,7 @@ def run(arguments: Iterable[Any], **options: Any) -> subprocess.CompletedProcess
 def problems(suite: str | os.PathLike[str]) -> dict[str, str]:
     """{name: line} of a suite that is installed with the program, or of a file of such lines, for a test of each:
 
-        layers = convgrad.problems("resnet50")
+        layers = convgrad.problems("reference")
         @pytest.mark.parametrize("line", layers.values(), ids=layers)
     """
     import json

@@ -894,7 +894,7 @@ class NoExplanation(DiagnosisTest):
         values[0, 0, 0, 0] = np.nextafter(values[0, 0, 0, 0].astype("f4"), np.float32(1e9))
         lines = self.verify(values, "--bitwise")
         self.assertEqual(lines, ["the result is within rounding of the reference: nothing is wrong "
-                                 "with it"])
+                                 "with it; the tolerance is smaller than rounding"])
         self.assertEqual(self.report["findings"], [])
 
     def test_an_empty_batch(self):

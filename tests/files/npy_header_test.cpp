@@ -242,7 +242,7 @@ TEST_CASE("what is no number of 1 to 8 bytes is named and refused") {
 
 TEST_CASE("where a flag can say the dtype, it is named") {
   for (const auto& [descr, message] :
-       {std::pair{"'<u2'", "if it is bfloat16, say so with --d, else"},
+       {std::pair{"'<u2'", "if it is bfloat16, say so with --d"},
         std::pair{"'|V1'", "say which with --d, such as float8_e4m3fn"}}) {
     const NpyHeader header = parse(header_bytes(dict_text(descr, "(3,)")));
     check_error(ErrorKind::input, "x.npy", message, [&] { float_dtype(header, "x.npy", "--d"); });
