@@ -214,9 +214,7 @@ const std::string& NpyReader::name() const { return state_->name(); }
 const NpyHeader& NpyReader::header() const { return state_->header; }
 bool NpyReader::seekable() const { return state_->seekable; }
 
-bool NpyReader::needs_whole_payload() const {
-  return state_->is_turned();
-}
+bool NpyReader::needs_whole_payload() const { return state_->is_turned(); }
 
 void NpyReader::take_for(DType dtype, std::string_view flag) {
   NpyHeader& header = state_->header;

@@ -20,7 +20,7 @@ struct ProblemOptions {
   Words filter_sizes, kernel, strides, dilations, explicit_paddings;
   std::string filter_like, padding, data_format, filter_format, out_dtype;
   std::string filter_like_flag = "--filter-like";  // whose file it is
-  Words groups;  // one number
+  Words groups;                                    // one number
   bool use_cudnn_on_gpu = true;
   std::string dtype;  // of a batch's job: what its tensors must give, or ""
 };

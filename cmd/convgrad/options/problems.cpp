@@ -151,8 +151,7 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
 
 void check_op(const ProblemOptions& o) {
   if (o.op.empty()) {
-    misuse("--op is missing, expected conv2d, depthwise, conv3d or conv1d",
-           Hint("see --help"));
+    misuse("--op is missing, expected conv2d, depthwise, conv3d or conv1d", Hint("see --help"));
   }
   parse_op(o.op);
 }

@@ -343,9 +343,10 @@ void add_bench(Rows& rows, BenchOptions& o) {
            "one problem a line: a name of --list-suites, or a file (docs/bench.md)", &o.suite,
            {.values = suites, .file = read, .question = "problem"});
   rows.add("--list-suites", "", kProblem, "print the suites that have names", &o.list_suites);
-  rows.add("--network", "NETWORK", kProblem,
-           "every layer of a network of the suite networks; totals count each as often as it occurs",
-           &o.network, {.question = "problem"});
+  rows.add(
+      "--network", "NETWORK", kProblem,
+      "every layer of a network of the suite networks; totals count each as often as it occurs",
+      &o.network, {.question = "problem"});
   rows.add("--batch", "N", kProblem, "that many images in each problem of a suite or network",
            Whole{&o.batch, 1});
   rows.add("--only", "PART", kProblem, "the suite's problems whose names hold PART", &o.only);
