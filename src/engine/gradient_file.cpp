@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/buffer.hpp"
+#include "base/integers.hpp"
 #include "base/messages.hpp"
 #include "convgrad/npy.hpp"
 #include "files/array.hpp"
