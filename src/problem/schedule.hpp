@@ -3,8 +3,16 @@
 // The output pixels (n,z,p,q) are cut into chunks of at most 512, each a box: a chunk splits one
 // axis, is full in the axes inside it and single in those outside. float32 products are summed in
 // float32 within a chunk only. Chunks are dealt out to slices; each slice has its own float64
-// partial gradient, and the partials are added in a fixed binary tree. Nothing here looks at
+// partial gradient, and the partials are added in a fixed binary tree. Slices come in contiguous
+// partitions, which a process of several can own; within a partition, chunks go to `interleave`
+// slices in turn. A block is what is in memory at a time: it follows from the memory limit, ends
+// between two chunks, and leaves the sums of its slices for the next one. Nothing here looks at
 // threads, memory limits, file blocks or processes, so none of them can change a bit of the result.
+//
+// For example, N = 8 images of 28x28 with a 3x3 filter, 64 to 64 channels: a chunk has 14 rows of
+// an image (392 pixels; 18 would be 504, but chunks are as even as can be), so there are 16. With 4
+// chunks each there are 4 slices. A limit that holds 3 images makes blocks of 3, 3 and 2 images; a
+// job of images 0:4 owns the slices that lie in them.
 #pragma once
 
 #include <algorithm>
