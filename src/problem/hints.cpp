@@ -1,5 +1,7 @@
 // hints.cpp - finds what would fit instead of a request that does not. One or more usual slips are
 // undone, and the validator itself tries the result.
+#include <algorithm>
+
 #include "problem/draft.hpp"
 
 namespace convgrad::making {
@@ -76,6 +78,30 @@ std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const 
   return good ? words : "";
 }
 
+// Returns what would fit if one tensor alone is in the other data format, or C and K of
+// --filter-sizes change places; "" if neither does.
+std::string rare_slip(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given,
+                      Fits fits) {
+  const Op op = parse_op(given.op);
+  const bool last = given.data_format.empty() || parse_data_format(op, given.data_format);
+  for (const bool of_x : {true, false}) {
+    TensorInfo turned = of_x ? x : dy;
+    Shape& shape = turned.shape;
+    if (shape.size() < 3) continue;
+    std::rotate(shape.begin() + 1, last ? shape.begin() + 2 : shape.end() - 1, shape.end());
+    if (of_x ? fits(turned, dy, given) : fits(x, turned, given)) {
+      return cat("turn ", of_x ? "--input" : "--out-backprop", " to ",
+                 data_formats(op)[last ? 0 : 1], ", as the other one is");
+    }
+  }
+  WgradAttributes exchanged = given;
+  Shape& sizes = exchanged.filter_sizes;
+  if (sizes.size() < 2) return "";
+  std::swap(sizes.back(), sizes[sizes.size() - 2]);
+  const std::string now = bracketed(sizes);
+  return fits(x, dy, exchanged) ? cat("use --filter-sizes ", now.substr(1, now.size() - 2)) : "";
+}
+
 }  // namespace
 
 Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given, Fits fits) {
@@ -92,6 +118,7 @@ Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& give
     found = reading.slips() < fewest ? words : cat(found, ", or ", words);
     fewest = reading.slips();
   }
+  if (found.empty()) found = rare_slip(x, dy, given, fits);
   return found.empty() ? Hint() : Hint(found, ": then it fits");
 }
 

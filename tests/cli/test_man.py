@@ -40,6 +40,8 @@ class Man(unittest.TestCase):
             for names, text in rows:
                 self.assertIn(names.replace(",-", ", -"), page)
                 self.assertIn(re.sub(r"\s+", " ", text), squeezed)
+            # help2man took what stands behind it for another option's name.
+            self.assertNotRegex(self.pages["convgrad-" + name if name else "convgrad"].read_text(), r"\\fR {3,}")
 
     def test_sections(self):
         page = self.text(self.pages["convgrad"])

@@ -271,6 +271,14 @@ class Hints(WordsTest):
         self.refuse(3, ["; use --data-format NCHW and use --filter-format "], "--filter-like",
                     "w.npy", "-s", "2", "-p", "same", tensors=first)
 
+    def test_one_tensor_in_the_other_format(self):
+        save(self.folder / "x1.npy", transposed(self.x))
+        save(self.folder / "dy1.npy", transposed(self.dy))
+        self.refuse(3, ["; turn --input to NHWC, as the other one is: then it fits"], *FILTER, tensors=("x1.npy", "dy.npy"))
+        self.refuse(3, ["; turn --out-backprop to NHWC, as the other one is: then it fits"], *FILTER, tensors=("x.npy", "dy1.npy"))
+        self.refuse(3, ["; turn --input to NCHW, as the other one is: then it fits"], *FILTER, "-f", "NCHW", tensors=("x.npy", "dy1.npy"))
+        self.refuse(3, ["; use --filter-sizes 3,3,3,8: then it fits"], "--filter-sizes", "3,3,8,3", "-s", 2, "-p", "same")
+
     def test_orders_of_filters(self):
         rest = ["-s", "2", "-p", "same"]
         self.refuse(3, ["; use --filter-sizes 3,3,3,8, since [8,3,3,3] is OIHW or OHWI: then it fits"], "--filter-sizes",

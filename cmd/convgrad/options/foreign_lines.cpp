@@ -259,8 +259,9 @@ NamedProblem read_foreign(const Words& words) {
     request.x.dtype = kDTypes.at(line[0]);
     add_flags(line, request);
   } else {
-    misuse("'", line[0], "' is unknown, expected conv, convfp16 or convbfp16, or a word such as ",
-           "mb16ic64ih56oc128kh3ph1");
+    misuse(
+        "'", line[0], "' is unknown, expected a line of convgrad, benchdnn or MIOpenDriver: ",
+        "conv2d n16 ..., mb16ic64ih56oc128kh3ph1, or conv, convfp16 or convbfp16 with its flags");
   }
   const auto& [attributes, x, K] = request;
   result.problem =

@@ -148,7 +148,7 @@ void add_memory_limit(Rows& rows, ExecutionOptions& o,
 
 void add_raw(Rows& rows, ExecutionOptions& o, bool of_job = true) {
   rows.add("--raw", "", kTensors,
-           "--output gets the elements alone: little endian, C order, no header", &o.raw,
+           "the elements alone in --output: little endian, C order, no header", &o.raw,
            {.variable = of_job});
 }
 
