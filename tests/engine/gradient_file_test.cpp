@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "convgrad/npy.hpp"
+#include "files/npy_bytes.hpp"
 #include "support/problems.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tensors.hpp"
@@ -109,6 +110,34 @@ TEST_CASE("a gradient that is none of the four dtypes, or in another order, is n
   write_gradient(path, make(spec(), DType::f32, true, "OIHW"), numbered(pb).data(), nullptr, {});
   CHECK_THROWS_WITH_AS(read_gradient(path, pb, true),
                        doctest::Contains("this is OIHW: add --filter-format OIHW"), Error);
+}
+
+TEST_CASE("a shape that is nearly the gradient's is named") {
+  const TempDir dir;
+  // 3x2 taps, 8 channels in 2 groups to 6, of 5 images.
+  const WgradProblem pb = make({"3x2", "conv2d", 5, 8, 6, 2, {{4, 3}, {4, 2}}}, DType::f32, true);
+  const auto refusal = [&](const std::vector<std::int64_t>& shape) -> std::string {
+    const std::string path = dir.write("dw.npy", spec_file({shape}));
+    try {
+      read_gradient(path, pb, false);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto says = [&](const std::vector<std::int64_t>& shape, const char* hint) {
+    const std::string text = refusal(shape);
+    CAPTURE(text);
+    CHECK(text.find(hint) != std::string::npos);
+  };
+  says({5, 3, 2, 4, 6}, "make images groups");
+  says({2, 3, 4, 6}, "h and w are exchanged");
+  says({24, 6}, "as many elements: reshape it");
+  says({144}, "as many elements: reshape it");
+  for (const std::vector<std::int64_t>& other :
+       {std::vector<std::int64_t>{3, 2, 4, 7}, {5, 3, 2, 4, 7}, {25, 6}, {5}, {4, 3, 2, 4, 6}}) {
+    CHECK(refusal(other).ends_with("filter gradient"));
+  }
 }
 
 TEST_CASE("a gradient larger than the staging buffer is written in parts") {

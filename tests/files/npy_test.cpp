@@ -212,6 +212,23 @@ TEST_CASE("the time that swapping and picking bytes takes is counted") {
   CHECK(swapped.convert_seconds() < 60);
 }
 
+TEST_CASE("boxes are changed as they are read") {
+  const TempDir dir;
+  const ArraySpec spec{{4, 5}};
+  NpyReader reader(dir.write("x.npy", spec_file(spec)));
+  std::string want = read_all(reader);
+  want[1] = static_cast<char>(~want[1]);
+  NpyReader changed(dir.write("x.npy", spec_file(spec)));
+  std::vector<Extents> boxes;
+  changed.change_boxes([&](auto begin, auto end, void* out) {
+    boxes.push_back({begin.begin(), begin.end()});
+    boxes.push_back({end.begin(), end.end()});
+    static_cast<std::byte*>(out)[1] ^= std::byte{0xff};
+  });
+  CHECK(read_all(changed) == want);
+  CHECK(boxes == std::vector<Extents>{{0, 0}, {4, 5}});
+}
+
 TEST_CASE("readers can be moved") {
   const TempDir dir;
   const ArraySpec spec{{4, 5}};

@@ -235,6 +235,26 @@ TEST_CASE("numbers of padding may stand for both sides of an axis") {
   CHECK_FALSE(contains(refused(false), "or one for each"));
 }
 
+TEST_CASE("padding that a transposed layer's output_padding needs is named") {
+  WgradAttributes a = changed(&WgradAttributes::strides, {3, 2});
+  a.dilations = {4, 4};
+  a.kernel = {4, 5};
+  a.padding.clear();
+  a.explicit_paddings = {1, 1, 2, 2};
+  const auto said = [&](std::int64_t p, std::int64_t q) {
+    return refusal(ErrorKind::input, [&] {
+      make_problem(tensor("x", {2, 22, 22, 3}), tensor("dy", {2, p, q, 4}), a);
+    });
+  };
+  CHECK(contains(said(4, 4), "-p '[[1,1],[2,-1]]': then it fits"));
+  for (const auto& [p, q] : {std::pair{4, 6}, {4, 2}, {4, 0}}) {  // more, or too few
+    CHECK_FALSE(contains(said(p, q), "then it fits"));
+  }
+  a.explicit_paddings = {};
+  a.padding = "SAME";
+  CHECK_FALSE(contains(said(7, 11), "output_padding"));
+}
+
 TEST_CASE("1-D problems, and filters of no channels, are refused as others are") {
   WgradAttributes a;
   a.op = "conv1d";
@@ -250,6 +270,10 @@ TEST_CASE("1-D problems, and filters of no channels, are refused as others are")
   a.padding = "EXPLICIT";
   check_refused(x, dy, a, "--explicit-paddings: 3 numbers");
   check_refused(tensor("x", {9, 3}), dy, a, "expected 3 (NWC)");
+  a.explicit_paddings.clear();
+  a.padding = "causal";
+  a.dilations = {2};
+  check_refused(x, dy, a, "'causal' is unknown; it is -p '[[4,0]]'", ErrorKind::usage);
 
   WgradAttributes depthwise = conv2d_attributes();
   depthwise.op = "depthwise";
@@ -300,6 +324,12 @@ TEST_CASE("what does not fit is named with axis, found and expected") {
                 "dy: axis 1 (P) is 7, expected 8: H=8 R=3 stride 1 dilation 1 padding 1,1");
   check_refused(x, tensor("dy", {3, 8, 9, 4}), a, "dy: axis 0 (N) is 3, expected 2");
   check_refused(tensor("x", {8, 9, 3}), dy, a, "x: 3 axes [8,9,3], expected 4 (NHWC)");
+  check_refused(tensor("x", {8, 9, 3}), dy, a, "x[None] of one image, x[..., None] of one channel");
+  a.data_format = "NCHW";
+  check_refused(tensor("x", {8, 9, 3}), dy, a, "x[:, None] of one channel");
+  a.data_format.clear();
+  a.padding = "causal";
+  check_refused(x, dy, a, "'causal' is unknown, expected SAME", ErrorKind::usage);
   a.padding = "SMAE";
   check_refused(x, dy, a, "did you mean 'SAME'?", ErrorKind::usage);
   a.padding = "";
