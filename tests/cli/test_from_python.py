@@ -92,7 +92,7 @@ class FromPython(unittest.TestCase):
 
     def test_the_page_has_them(self):
         self.assertEqual(list(sections()), ["From Python and back", "PyTorch", "Triton and CUDA kernels", "16 bits", "TensorFlow", "JAX",
-                                            "numpy", "numpy, bfloat16 by its bits", "Transposed convolutions", "ml_dtypes"])
+                                            "numpy, bfloat16 by its bits", "Transposed convolutions", "ml_dtypes"])
         for title, blocks in sections().items():
             self.assertIn("python", {language for language, _ in blocks}, title)
             if title.startswith("numpy"):
