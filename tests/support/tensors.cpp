@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/integers.hpp"
-#include "support/plain_reference.hpp"
+#include "check/plain_reference.hpp"
 
 namespace convgrad::testing {
 namespace {

@@ -1,11 +1,11 @@
-// plain_reference.hpp - computes the reference once more, as docs/numerics.md defines it: one
-// element after another, one term after another. The fast one is compared with it.
+// plain_reference.hpp - the definition, as docs/numerics.md has it: one element after another, one
+// term after another. Tests compare the reference, which is fast, with it.
 #pragma once
 
 #include "check/rounding.hpp"
 #include "check/term_batch.hpp"
 
-namespace convgrad::testing {
+namespace convgrad {
 
 // Forms sum + compensation += x*y and keeps the rounding errors of the product and of the sum.
 inline void add_compensated(double x, double y, double& sum, double& compensation) {
@@ -80,4 +80,4 @@ inline Expected plain_reference(const WgradProblem& pb, const double* x, const d
   return e;
 }
 
-}  // namespace convgrad::testing
+}  // namespace convgrad
