@@ -65,9 +65,8 @@ struct NpyReader::State {
   void finish_stream();
 };
 
-NpyReader::State::State(TensorSource opened) {
-  source = std::move(opened.bytes);
-  seekable = source->seekable();
+NpyReader::State::State(TensorSource opened)
+    : source(std::move(opened.bytes)), seekable(source->seekable()) {
   if (opened.header) {
     header = *std::move(opened.header);
     return;
