@@ -52,4 +52,9 @@ void pad_same(SpatialAxis& axis, const std::string& what = "SAME");
 using Fits = bool (*)(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes);
 Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given, Fits fits);
 
+// Names the padding with which dy's extents fit, if a transposed layer's output_padding, which is
+// less than its stride or its dilation, takes rows off the end; below the stride nothing need be
+// said.
+Hint transposed_hint(const Draft& draft);
+
 }  // namespace convgrad::making

@@ -104,6 +104,24 @@ std::string rare_slip(const TensorInfo& x, const TensorInfo& dy, const WgradAttr
 
 }  // namespace
 
+Hint transposed_hint(const Draft& draft) {
+  if (upper(draft.attributes.padding).starts_with("SAME")) return {};
+  std::string pairs;
+  for (std::size_t a = draft.first(); a < 3; ++a) {
+    SpatialAxis axis = draft.problem.axis[a];
+    const std::int64_t found = draft.dy.shape[draft.position(a)];
+    if (found != axis.out) {
+      const std::int64_t all = axis.in + axis.pad_before + axis.pad_after;
+      const std::int64_t more =
+          all - ((axis.taps - 1) * axis.dilation + 1) - (found - 1) * axis.stride;
+      if (found < 1 || more < 0 || more >= std::max(axis.stride, axis.dilation)) return {};
+      axis.pad_after -= more;
+    }
+    pairs += cat(pairs.empty() ? "[" : ",[", axis.pad_before, ",", axis.pad_after, "]");
+  }
+  return Hint("-p '[", pairs, "]': then it fits, as a transposed layer's output_padding needs it");
+}
+
 Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given, Fits fits) {
   // --kernel has no channels, so its order cannot be mistaken.
   const std::size_t orders = given.kernel.empty() ? 3 : 1;

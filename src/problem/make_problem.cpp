@@ -364,25 +364,6 @@ void read_attributes(Draft& draft) {
   read_windows(draft);
 }
 
-// A transposed layer's output_padding, which is less than its stride or its dilation, takes rows
-// off the padding at the end; below the stride nothing need be said.
-Hint transposed_hint(const Draft& draft) {
-  if (upper(draft.attributes.padding).starts_with("SAME")) return {};
-  std::string pairs;
-  for (std::size_t a = draft.first(); a < 3; ++a) {
-    SpatialAxis axis = draft.problem.axis[a];
-    const std::int64_t found = draft.dy.shape[draft.position(a)];
-    if (found != axis.out) {
-      const std::int64_t all = axis.in + axis.pad_before + axis.pad_after;
-      const std::int64_t more = all - reach_of(axis, "the filter") - (found - 1) * axis.stride;
-      if (found < 1 || more < 0 || more >= std::max(axis.stride, axis.dilation)) return {};
-      axis.pad_after -= more;
-    }
-    pairs += cat(pairs.empty() ? "[" : ",[", axis.pad_before, ",", axis.pad_after, "]");
-  }
-  return Hint("-p '[", pairs, "]': then it fits, as a transposed layer's output_padding needs it");
-}
-
 void check_out_extents(const Draft& draft) {
   for (std::size_t a = draft.first(); a < 3; ++a) {
     const SpatialAxis& axis = draft.problem.axis[a];
