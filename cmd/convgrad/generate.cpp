@@ -254,7 +254,7 @@ bool are_channels_last(const GenerateOptions& options, const NpyReader& dy) {
                 : shape.size() == 5 ? Op::conv3d
                 : shape.size() == 3 ? Op::conv1d
                                     : Op::conv2d;
-  const auto axes = static_cast<std::size_t>(spatial_rank(op) + 2);
+  const auto axes = static_cast<std::size_t>(spatial_rank(op)) + 2;
   if (shape.size() != axes) {
     bad_input("--from (", dy.name(), "): ", shape.size(), " axes, expected ",
               name.empty() ? "3 to 5" : cat(axes));

@@ -91,7 +91,7 @@ def _save(folder, files, words):
     program = os.path.dirname(os.path.abspath(convgrad._program()))  # a wheel's environment may not be active
     command = " ".join(shlex.quote(str(word)) for word in ["convgrad", "verify", *words])
     with open(os.path.join(folder, "command.sh"), "w", encoding="utf-8") as file:
-        file.write(f'PATH="$PATH":{shlex.quote(program)}\ncd "$(dirname "$0")"\n{command}\n')
+        file.write(f'PATH="$PATH":{shlex.quote(program)}\ncase $0 in */*) cd "${{0%/*}}" ;; esac\n{command}\n')
 
 
 def assert_filter_gradient(x, dy, dw, **keywords):

@@ -89,8 +89,8 @@ struct Notes {
 struct Compared : convgrad::Verdict {
   std::string got, want;
   DType dtype = DType::f32;
-  std::string cause = "";     // what explains it within rounding, as clauses, or ""
-  std::string accepted = "";  // the fault of --accept that does, or ""
+  std::string cause = {};     // what explains it within rounding, as clauses, or ""
+  std::string accepted = {};  // the fault of --accept that does, or ""
   bool match() const { return comparison.match() || !accepted.empty(); }
 };
 
