@@ -331,7 +331,7 @@ class ProblemLines(BenchTest):
                 (f"{good} -u 0", ["'-u 0'", "from 1"]), (f"{good} -_ 1", ["'-_ 1'", "from 2 to 3"]),
                 (f"{good} -I NHWC", ["fil_layout are NHWC, NCHW, NCHW", "for all"]), (f"{good} -f CHWN", ["NCHW, NCHW, CHWN"]),
                 (f"{good} -Z 1", ["'-Z 1'"]), (f"{good} -d x.bin", ["'-d x.bin'", "a line without it"]),
-                ("convint8 -n 1", ["'convint8'", "convbfp16"]), ("benchdnn --conv --batch=shapes", ["a word such as mb16ic64"]),
+                ("convint8 -n 1", ["'convint8'", "convbfp16"]), ("benchdnn --conv --batch=shapes", ["benchdnn or MIOpenDriver: conv2d n16"]),
                 ("--conv --dt=s8 ic4ih8oc5kh3", ["--dt: 's8' is unknown"]), ("MIOpenDriver pool -n 1", ["'pool'"])):
             self.refuse(2, ["--problem: ", *parts], f"--problem={line}")
             self.refuse(3, ["--suite: layers.tsv, line 1: ", *parts], *self.suite(line + "\n"))
