@@ -152,27 +152,32 @@ struct TensorArchive::State {
   Safetensors tensors = {};
   std::unordered_map<std::string, const SafeTensor*> places = {};
 
+  // Takes the file of a zip archive, and gives that of another one back after its header is read.
+  State(std::string path, std::unique_ptr<FileSource>& source, Container container)
+      : file(std::move(path)), called(source->name()) {
+    if (container == Container::zip) {
+      zip = open_zip_archive(std::move(source));
+      return;
+    }
+    tensors = read_safetensors(*source);
+    for (const SafeTensor& tensor : tensors.tensors) places.emplace(tensor.name, &tensor);
+  }
+
+  // source is the file, unless it was taken.
   TensorSource open(std::unique_ptr<FileSource> source, const std::string& member) const {
+    const std::string argument = cat(file, ":", member);
+    if (zip) return {open_zip_member(zip, member, argument), std::nullopt};
     const auto found = places.find(member);
     if (found == places.end()) refuse_missing_array(called, member, names_of(tensors));
-    const std::string argument = cat(file, ":", member);
     source->rename(argument);
     return {std::move(source), npy_header_of(*found->second, tensors.data_offset, argument)};
   }
 };
 
-TensorArchive::TensorArchive(const std::string& path) : state_(std::make_unique<State>()) {
+TensorArchive::TensorArchive(const std::string& path) {
   auto file = std::make_unique<FileSource>(path);
-  state_->file = path;
-  state_->called = file->name();
-  if (container_of(*file, path) == Container::zip) {
-    state_->zip = open_zip_archive(std::move(file));
-    return;
-  }
-  state_->tensors = read_safetensors(*file);
-  for (const SafeTensor& tensor : state_->tensors.tensors) {
-    state_->places.emplace(tensor.name, &tensor);
-  }
+  const Container container = container_of(*file, path);
+  state_ = std::make_unique<State>(path, file, container);
 }
 TensorArchive::~TensorArchive() = default;
 TensorArchive::TensorArchive(TensorArchive&&) noexcept = default;
@@ -182,8 +187,14 @@ std::vector<std::string> TensorArchive::names() const {
 }
 
 TensorSource TensorArchive::open(const std::string& member) const {
-  if (!state_->zip) return state_->open(std::make_unique<FileSource>(state_->file), member);
-  return {open_zip_member(state_->zip, member, cat(state_->file, ":", member)), std::nullopt};
+  return state_->open(state_->zip ? nullptr : std::make_unique<FileSource>(state_->file), member);
+}
+
+TensorSource TensorArchive::open_one(const std::string& path, std::unique_ptr<FileSource> file,
+                                     const std::string& member) {
+  const Container container = container_of(*file, path);
+  const State state(path, file, container);
+  return state.open(std::move(file), member);
 }
 
 TensorSource open_tensor(const std::string& argument) {
@@ -197,7 +208,7 @@ TensorSource open_tensor(const std::string& argument) {
     refuse_whole_archive(called, names_in(std::move(file), container));
   }
   if (container == Container::none) refuse_no_archive(*file, argument);
-  return TensorArchive(name.file).open(*name.member);
+  return TensorArchive::open_one(name.file, std::move(file), *name.member);
 }
 
 void refuse_missing_array(const std::string& file, const std::string& member,

@@ -45,6 +45,9 @@ class TensorArchive {
   std::vector<std::string> names() const;
   // The archive need not outlive what it opens.
   TensorSource open(const std::string& member) const;
+  // Opens one array of an archive whose file is open.
+  static TensorSource open_one(const std::string& path, std::unique_ptr<FileSource> file,
+                               const std::string& member);
 
  private:
   struct State;
