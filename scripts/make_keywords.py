@@ -11,7 +11,7 @@ import textwrap
 
 # What is a function's own, or means nothing without files and a terminal: convgrad.run() takes it.
 LEFT_OUT = set("help input out_backprop output result json raw no_clobber clobber dry_run list_algorithms accumulate batch_range mpi "
-               "save_repro quiet color version from".split())
+               "quiet color version from".split())
 TYPES = {"": "bool", "X": "float", "N": "int", "S": "int", "G": "int", "K": "int", "M": "int", "R,S": "Numbers", "SH,SW": "Numbers",
          "DH,DW": "Numbers", "N,H,W,C": "Numbers", "R,S,C,K|FILE": "Numbers", "B,A,...": "Numbers", "PADDING": "Numbers", "DTYPE": "DType",
          "FAULT,...": "str | Sequence[str]", "FILE": "Path", "SIZE": "int | str"}

@@ -341,7 +341,7 @@ ReportPointer generate(const GenerateOptions& options) {
 
   report->tensors[0].second.hash = x_hash;
   report->tensors[1].second.hash = dy_hash;
-  report->tensors[2].second.hash = hash_of_values(paths.dw);
+  report->tensors[2].second.hash = hash_of_values(NpyReader(paths.dw));
   report->timing = job;
   return report;
 }

@@ -145,6 +145,8 @@ class Files(CompareTest):
         out = self.compare("-", "a.npy", stdin=data)
         self.assertTrue(out.startswith("MATCH: standard input against a.npy: bfloat16 (2, 2)"))
         self.compare("a.npy", "-", "--bitwise", stdin=data)
+        report = parse_report(self.compare("-", "a.npy", "--json", stdin=data))
+        self.assertEqual(report["tensors"]["got"]["file"], "-")
         self.assert_one_error(self.run_here("compare", "-", "-", stdin=data), 2, "- is given twice")
         self.assert_one_error(self.run_here("compare", "-", "a.npy", stdin=data + b"x"), 3,
                               "standard input")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "check/array_compare.hpp"
@@ -188,17 +189,25 @@ void check_options(const CompareOptions& options) {
   check_difference(options.save_diff);
 }
 
+// Names an array as the user does, and opens it, as often as it is called.
+struct Source {
+  std::string argument;
+  std::function<NpyReader()> open;
+};
+
 // Reads one of the two arrays in C order: floats as double, integers and booleans as long double,
 // which holds every integer of 64 bits.
 class Array {
  public:
-  explicit Array(NpyReader reader) : reader_(std::move(reader)), dtype_name_(dtype_text(reader_)) {
+  explicit Array(const Source& source)
+      : source_(source), reader_(source.open()), dtype_name_(dtype_text(reader_)) {
     if (is_integers()) return;
     dtype_ = float_dtype(reader_.header(), reader_.name());
     read_dtype_ = is_float8(dtype_) ? DType::f32 : dtype_;
     reader_.widen_to(read_dtype_);
   }
 
+  const Source& source() const { return source_; }
   const std::string& name() const { return reader_.name(); }
   const NpyHeader& header() const { return reader_.header(); }
   const std::string& dtype_name() const { return dtype_name_; }
@@ -229,6 +238,7 @@ class Array {
   void finish() { reader_.finish(); }
 
  private:
+  const Source source_;
   NpyReader reader_;
   std::string dtype_name_;
   DType dtype_ = DType::f64, read_dtype_ = DType::f64;
@@ -282,9 +292,11 @@ void check_kinds(const CompareOptions& options, const Array& got, const Array& w
 
 void describe_arrays(const CompareOptions& options, const Array& got, const Array& want,
                      CompareReport& r) {
-  const bool is_hashed = !options.json.empty();
-  r.tensors = {{"got", tensor_report(got.name(), got.header(), is_hashed)},
-               {"want", tensor_report(want.name(), want.header(), is_hashed)}};
+  const auto report_of = [&](const Array& array) {
+    const auto& [argument, open] = array.source();
+    return tensor_report(argument, array.header(), !options.json.empty(), open);
+  };
+  r.tensors = {{"got", report_of(got)}, {"want", report_of(want)}};
   r.got = got.name();
   r.want = want.name();
   r.got_shape = got.header().shape;
@@ -334,8 +346,9 @@ void compare_elements(const CompareOptions& options, Array& got, Array& want, Co
   }
 }
 
-CompareReport compare_arrays(const CompareOptions& options, NpyReader of_got, NpyReader of_want) {
-  Array got(std::move(of_got)), want(std::move(of_want));
+CompareReport compare_arrays(const CompareOptions& options, const Source& of_got,
+                             const Source& of_want) {
+  Array got(of_got), want(of_want);
   check_kinds(options, got, want);
   CompareReport report;
   describe_arrays(options, got, want, report);
@@ -348,6 +361,10 @@ CompareReport compare_arrays(const CompareOptions& options, NpyReader of_got, Np
     compare_elements<double>(options, got, want, report);
   }
   return report;
+}
+
+Source source_of(const std::string& argument) {
+  return {argument, [argument] { return NpyReader(argument); }};
 }
 
 // Opens the arrays of an archive, or those of a folder and of the folders in it, by their names.
@@ -367,9 +384,11 @@ class Collection {
 
   const Words& names() const { return names_; }  // sorted
   bool has(const std::string& name) const { return std::ranges::binary_search(names_, name); }
-  NpyReader open(const std::string& name) const {
-    return archive_ ? NpyReader(archive_->open(name))
-                    : NpyReader((fs::path(path_) / name).string());
+  // Refers to this.
+  Source source(const std::string& name) const {
+    if (archive_)
+      return {cat(path_, ":", name), [=, this] { return NpyReader(archive_->open(name)); }};
+    return source_of((fs::path(path_) / name).string());
   }
 
  private:
@@ -455,7 +474,7 @@ ReportPointer compare_collections(const CompareOptions& options) {
   }
   for (const std::string& name : got.names()) {
     if (!want.has(name)) continue;
-    report->arrays.emplace_back(name, compare_arrays(options, got.open(name), want.open(name)));
+    report->arrays.emplace_back(name, compare_arrays(options, got.source(name), want.source(name)));
   }
   return report;
 }
@@ -468,7 +487,7 @@ ReportPointer compare(const CompareOptions& options) {
   if (is_collection(options.got) && is_collection(options.want))
     return compare_collections(options);
   return std::make_unique<CompareReport>(
-      compare_arrays(options, NpyReader(options.got), NpyReader(options.want)));
+      compare_arrays(options, source_of(options.got), source_of(options.want)));
 }
 
 }  // namespace convgrad::cli

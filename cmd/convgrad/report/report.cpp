@@ -146,9 +146,11 @@ Json tensors_json(const Tensors& tensors) {
   return json;
 }
 
-TensorReport tensor_report(const std::string& path, const NpyHeader& header, bool is_hashed) {
+TensorReport tensor_report(const std::string& path, const NpyHeader& header, bool is_hashed,
+                           const std::function<NpyReader()>& open) {
   TensorReport tensor = {path, header};
-  if (is_hashed) tensor.hash = is_readable_again(path) ? hash_of_values(path) : "";
+  if (!is_hashed) return tensor;
+  tensor.hash = is_readable_again(path) ? hash_of_values(open ? open() : NpyReader(path)) : "";
   return tensor;
 }
 

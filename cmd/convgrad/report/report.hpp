@@ -2,6 +2,7 @@
 // "convgrad.report/1". docs/report.md lists the fields.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -72,8 +73,10 @@ struct TensorReport {
 };
 using Tensors = std::vector<std::pair<std::string, TensorReport>>;  // by the name of the field
 Json tensors_json(const Tensors& tensors);
-// Reads the file once more for the hash if `is_hashed`.
-TensorReport tensor_report(const std::string& path, const NpyHeader& header, bool is_hashed);
+// Reads the file once more for the hash if `is_hashed`, by open() where opening it by its name
+// would read an archive's directory again.
+TensorReport tensor_report(const std::string& path, const NpyHeader& header, bool is_hashed,
+                           const std::function<NpyReader()>& open = {});
 // Adds a file with its hash, and nothing for a stream.
 void add_tensor(const std::string& name, const std::string& path, Tensors& tensors);
 // Does the same with a gradient that was written, to a stream or as a raw file too.

@@ -30,8 +30,7 @@ std::string TensorHash::text() {
   return result;
 }
 
-std::string hash_of_values(const std::string& path) {
-  NpyReader reader(path);
+std::string hash_of_values(NpyReader reader) {
   const std::int64_t item = reader.header().item_bytes;
   TensorHash hash;
   read_parts(reader, [&](const std::byte* bytes, const ArrayPart& part) {

@@ -76,7 +76,7 @@ class TensorHash {
   sha256_ctx state_;
 };
 
-std::string hash_of_values(const std::string& path);
+std::string hash_of_values(NpyReader reader);
 
 // Returns that of all bytes of a file, as sha256sum prints them. Throws Error(input) if it is no
 // regular file or cannot be opened, and Error(runtime) if reading fails.
