@@ -67,7 +67,7 @@ class Search {
     plain.reading = plain_reading(pb);
     // The definition comes first: with a filling it needs no fault and no sum.
     consider(plain, evidence_.all(), predicted_at(plain, evidence_.all()), true);
-    if (term_count(pb) > 0) timely([&] { find_all(); });
+    if (term_count(pb) > 0) find_all();
     report();
     result_.where = evidence_.where().everything ? "" : evidence_.where().text;
     return result_;
