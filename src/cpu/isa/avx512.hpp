@@ -16,7 +16,7 @@ struct Avx512 {
   // Streaming has 28 sums, and dy in up to 4 registers; x is an operand in memory.
   static constexpr int kMaxSums = 28;
   // With groups up to 4 vectors of picked lanes and their indices are in registers, too.
-  static constexpr int kGroupSums = 24;
+  static constexpr int kGroupSums = 24, kWideOutputs = 4;
   static constexpr bool kStreamsBFloat16 = true;
   static constexpr double kPeak = 3.5e9;
   static constexpr bool kHasMasks = true, kConvertsFloat16 = true;

@@ -152,8 +152,9 @@ struct StreamingIsa {
   StreamFunction<Element, BFloat16> (*stream_bfloat16)(int rows, int taps, int pairs);
 
   // stream_group is null unless lanes can be permuted at will. rows * taps * outputs is at most
-  // group_sums; rows, taps and outputs are at most kMostGroupRows, kMostTaps and kMostGroupOutputs.
-  int group_sums;
+  // group_sums; rows, taps and outputs are at most kMostGroupRows, kMostTaps and kMostGroupOutputs,
+  // outputs at most wide_outputs if `wide`.
+  int group_sums, wide_outputs;
   GroupFunction<Element> (*stream_group)(int rows, int taps, int outputs, bool wide);
 
   // panel[i*width + j] = source[i*pixel_stride + channel[j]*channel_stride] for i < pixels and

@@ -12,7 +12,8 @@ struct Avx2 {
   static constexpr int kMaxRows = 6;
   static constexpr int kStreamVectors = 2;
   static constexpr int kMaxSums = 12;
-  static constexpr int kGroupSums = 0;  // two vectors of dy cannot be picked from
+  // Lanes picked from two vectors of dy take three instructions and a mask for each output.
+  static constexpr int kGroupSums = 12, kWideOutputs = 1;
   static constexpr bool kStreamsBFloat16 = false;
   static constexpr double kPeak = 5e9;
   static constexpr bool kHasMasks = false, kConvertsFloat16 = true;

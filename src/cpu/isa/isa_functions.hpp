@@ -28,11 +28,12 @@ constexpr IsaTable<Element> table_of() {
   IsaTable<Element> table = {
       {Set::kMaxRows, 2 * kLanes, pack<Set, Element>, all_finite<Set, Bits, Element>, nullptr,
        multiply_rows<Set, Set::kMaxRows, Element>, multiply_chains<Set, Element>},
-      {kLanes, Set::kStreamVectors, Set::kMaxSums, stream_for<Set, Element, Element>, nullptr, 0,
+      {kLanes, Set::kStreamVectors, Set::kMaxSums, stream_for<Set, Element, Element>, nullptr, 0, 0,
        nullptr, spread<Set, Element>}};
   // The others have null, and small groups go through panels.
   if constexpr (kPermutes && Set::kGroupSums > 0) {
     table.streaming.group_sums = Set::kGroupSums;
+    table.streaming.wide_outputs = Set::kWideOutputs;
     table.streaming.stream_group = group_for<Set, Element>;
   }
   if constexpr (Set::kStreamsBFloat16 && sizeof(Element) == sizeof(float)) {

@@ -42,12 +42,19 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
     return;
   }
   const FirstLanes<Set, Element> first_lanes;
+  // A processor foresees pixels that follow each other, but not the next piece of a wide one, of
+  // which a tile has a part of the channels: without this, packing took twice as long.
+  constexpr long kAhead = 6, kPieceBytes = 256;
+  const long fetched = channels * static_cast<long>(sizeof(Scalar)) < kPieceBytes ? 0 : channels;
   const long step = shape.step, panel_stride = shape.panel_stride;
   const long width = (step + kLanes - 1) / kLanes * kLanes;
   for (long i = 0; i < pixels; ++i) {
     // A vector may run into the next pixels, but not out of the last one.
     const long at = i * s.pixel_stride, readable = (pixels - 1) * s.pixel_stride + channels - at;
     Element* out = panel + i * step;
+    for (long j = 0; j < fetched; j += 64 / sizeof(Scalar)) {
+      __builtin_prefetch(static_cast<const Scalar*>(s.data) + at + kAhead * s.pixel_stride + j);
+    }
     // Nearly all panels come first, those of which nothing has to be cut off.
     const long last = channels - step < readable - width ? channels - step : readable - width;
     long c = 0;

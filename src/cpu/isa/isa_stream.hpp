@@ -11,8 +11,7 @@
 namespace convgrad {
 
 // Spreading by a table of channels is a load for each lane, so it is avoided where it can be: lanes
-// of one vector that read from as many neighbouring channels are permuted in a register. They
-// begin at the vector's first channel, or so that they end at the last one of all.
+// of one vector that read from as many neighbouring channels are permuted in a register.
 template <typename Set, typename Acc>
 struct Permutation {
   using V = typename VectorOf<Set, Acc>::Type;
@@ -24,12 +23,11 @@ struct Permutation {
   Index index[Set::kStreamVectors];
 
   Permutation(const int* channel, int count) : vectors(count / kLanes) {
-    const long most = channel[count - 1] + 1 - kLanes;
     for (long v = 0; v < vectors && fits; ++v) {
       const int* from = channel + v * kLanes;
-      first[v] = from[0] < most ? from[0] : most;
-      fits = first[v] >= 0 && from[kLanes - 1] - first[v] < kLanes;
-      for (long j = 0; j < kLanes; ++j) index[v][j] = static_cast<int>(from[j] - first[v]);
+      first[v] = from[0];
+      fits = from[kLanes - 1] - from[0] < kLanes;
+      for (long j = 0; j < kLanes; ++j) index[v][j] = static_cast<int>(from[j] - from[0]);
     }
   }
 };
@@ -38,26 +36,26 @@ struct Permutation {
 template <typename Set, typename Scalar, typename Acc>
 void spread_as(const PackSource& s, long pixels, const int* channel, int count, int width,
                Acc* panel) {
-  const Scalar* source = static_cast<const Scalar*>(s.data);
-  if constexpr (kPermutes && sizeof(Scalar) == sizeof(Acc)) {
+  const Reader<Set, Scalar, Acc> from(s);
+  long i = 0;
+  if constexpr (kPermutes) {
     if (s.channel_stride == 1 && count == width) {
       const Permutation<Set, Acc> lanes(channel, count);
-      if (lanes.fits) {
-        for (long i = 0; i < pixels; ++i) {
-          for (long v = 0; v < lanes.vectors; ++v) {
-            const auto values = load<typename VectorOf<Set, Acc>::Type>(
-                source + i * s.pixel_stride + lanes.first[v]);
-            store(panel + i * width + v * lanes.kLanes, __builtin_shuffle(values, lanes.index[v]));
-          }
+      // A vector may run into the next pixels, but not out of the last one.
+      const long end = (pixels - 1) * s.pixel_stride + channel[count - 1] + 1 - lanes.kLanes -
+                       lanes.first[lanes.vectors - 1];
+      for (; lanes.fits && i < pixels && i * s.pixel_stride <= end; ++i) {
+        for (long v = 0; v < lanes.vectors; ++v) {
+          const auto values = from.full(i * s.pixel_stride + lanes.first[v]);
+          store(panel + i * width + v * lanes.kLanes, __builtin_shuffle(values, lanes.index[v]));
         }
-        return;
       }
     }
   }
-  for (long i = 0; i < pixels; ++i) {
+  for (; i < pixels; ++i) {
     for (int j = count; j < width; ++j) panel[i * width + j] = Acc{};
     for (int j = 0; j < count; ++j) {
-      panel[i * width + j] = convert(source[i * s.pixel_stride + channel[j] * s.channel_stride]);
+      panel[i * width + j] = from.one(i * s.pixel_stride + channel[j] * s.channel_stride);
     }
   }
 }
@@ -308,7 +306,8 @@ void stream_group_tile(const StreamView<Element>& view, const int* pick, const S
 
 template <typename Set, int Rows, int Taps, int Outputs, bool Wide, typename Element>
 constexpr GroupFunction<Element> group_function() {
-  if constexpr (Rows * Taps * Outputs <= Set::kGroupSums) {
+  if constexpr (Rows * Taps * Outputs <= Set::kGroupSums &&
+                (!Wide || Outputs <= Set::kWideOutputs)) {
     return stream_group_tile<Set, Rows, Taps, Outputs, Wide, Element>;
   } else {
     return nullptr;

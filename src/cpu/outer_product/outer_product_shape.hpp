@@ -129,14 +129,16 @@ inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
   // two taps.
   const bool shares =
       S == 1 || problem.group_c() <= kFewChannels || spanned_inputs(aw, 1) > aw.stride;
-  const bool near = shares &&
-                    p.columns(q, S) <= 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2) &&
-                    p.columns(q, S) <= kMostXElements;
+  // Joined channels fill register tiles, which is worth as much packing as without sharing.
+  p.joined = S > 1 && p.tap_columns == 1 && problem.group_c() <= kFewChannels;
+  const std::int64_t dense = 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2);
+  const std::int64_t columns = p.columns(q, S);
+  const bool near =
+      shares && columns <= kMostXElements && columns <= (p.joined ? std::max(dense, q * S) : dense);
   if (!near) {
     return {.reuse = Reuse::tap, .step = aw.stride, .most_lines = rows, .most_columns = q};
   }
-  p.most_columns = p.columns(q, S);
-  p.joined = S > 1 && p.tap_columns == 1 && problem.group_c() <= kFewChannels;
+  p.most_columns = columns;
   // The packing that copies the fewest rows is taken, if it fits: one for all taps copies each row
   // of x once, one for each filter row copies it as often as rows of the filter see it.
   const auto seen = [&](std::size_t a) {  // 1 of an empty axis
@@ -248,18 +250,20 @@ struct TileForm {
 };
 
 // Tells whether a tile reads the tensors as they are: that is faster where a packed value would
-// meet few others, and fewer where register tiles are small. Pixels a multiple of 4 KiB apart share
-// a few sets of a cache. `columns` are whole vectors: behind the last there may be nothing.
+// meet few others, and fewer where register tiles are small, as each of them reads all pixels
+// again. Pixels a multiple of 4 KiB apart share a few sets of a cache. `columns` are whole vectors:
+// behind the last there may be nothing.
 template <typename Element>
 bool reads_tensors(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
                    std::int64_t columns) {
   constexpr std::int64_t kBytes = sizeof(Element);
   const std::int64_t c = problem.group_c(), k = problem.group_k();
+  const std::int64_t cells = std::int64_t{isa.max_rows} * isa.max_columns;
   std::int64_t packed = c;  // values of x for each pixel
   for (const SpatialAxis& axis : problem.axis) packed *= std::min(axis.taps, axis.stride);
   return problem.channels_last && dtype_bytes(problem.dtype) == kBytes &&
          columns % (isa.max_columns / 2) == 0 &&
-         kBytes * problem.taps() * c * k <= 48 * isa.max_rows * (packed + k) &&
+         8 * problem.taps() * c * k <= 3 * cells * (packed + k) &&
          problem.C * problem.axis[2].stride * kBytes % 4096 != 0 && problem.K * kBytes % 4096 != 0;
 }
 template <typename Element>

@@ -17,10 +17,8 @@ class GroupTile {
   // Tells whether this instruction set can do so, by the shape of the problem alone.
   static bool fits(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
     if (isa.stream_group == nullptr || !is_in_layout(problem)) return false;
-    const std::int64_t lanes = isa.lanes, c = problem.group_c(), k = problem.group_k();
-    // Lanes that do not begin with a group see a part of one more.
-    const std::int64_t picked = (ceil_div(lanes, c) + (lanes % c != 0 ? 1 : 0)) * k;
-    const bool spread = c > 1 || k > 1;
+    const std::int64_t lanes = isa.lanes, picked = most_picked(isa, problem);
+    const bool spread = problem.group_c() > 1 || problem.group_k() > 1;
     return spread && picked <= 2 * lanes && problem.C >= lanes &&
            problem.K >= (picked > lanes ? 2 : 1) * lanes && problem.axis[2].taps <= kMostTaps;
   }
@@ -35,7 +33,7 @@ class GroupTile {
         k_(tile.k),
         sums_(workspace),
         outputs_(std::min<std::int64_t>(
-            {problem.group_k(), kMostGroupOutputs, isa_.group_sums / problem.axis[2].taps})),
+            {problem.group_k(), most_outputs(), isa_.group_sums / problem.axis[2].taps})),
         walk_(problem, filter_rows(), problem.axis[2].taps) {}
 
   // A few rows of pixels go through all blocks of lanes before the next ones do: a pixel's channels
@@ -70,6 +68,17 @@ class GroupTile {
   }
 
  private:
+  // Counts the output channels of the groups that a vector of lanes sees: lanes that do not begin
+  // with a group see a part of one more.
+  static std::int64_t most_picked(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
+    const std::int64_t lanes = isa.lanes, c = problem.group_c();
+    const bool begins = lanes % c == 0 || c % lanes == 0;
+    return (ceil_div(lanes, c) + (begins ? 0 : 1)) * problem.group_k();
+  }
+  int most_outputs() const {
+    return most_picked(isa_, pb_) > isa_.lanes ? isa_.wide_outputs : kMostGroupOutputs;
+  }
+
   // A group has at most so much of x or dy: both stay in the second cache for all taps and lanes.
   static constexpr std::int64_t kGroupBytes = 64 << 10;
 
