@@ -221,7 +221,7 @@ def worst_of(verdicts):
 
 INTRODUCTION = """# What TensorFlow and PyTorch compute on the CPU
 
-Filter gradients by op, dtype, layout and variant; convgrad computes all of them, which its tests check. Written by
+convgrad computes all of these filter gradients, which its tests check. This page is written by
 ```
 python3 scripts/measure_support.py --tensorflow-python PATH --torch-python PATH
 ```
@@ -231,16 +231,15 @@ python3 scripts/measure_support.py --tensorflow-python PATH --torch-python PATH
 """
 
 DEFINITIONS = """
-"computes": every element lies within `u|dw| + 4 sqrt(L) e sum|x||dy|` of the float64 definition, L terms; u is half an ulp of the dtype,
-e is 2^-24 (float64: 2^-53). "wrong" is a value outside of it, "refuses" an error, "aborts" the process's end, and "no such
-attribute" uneven padding, which TensorFlow's conv3d and PyTorch lack.
+"computes" means that every element lies within the [bound](../numerics.md#bound-the-worst-case) of the float64 definition, "wrong" that one does not. "refuses" is an error,
+"aborts" the process's end, and "no such attribute" uneven padding, which TensorFlow's conv3d and PyTorch lack.
 """
 
 METHOD = """
 ## How it is measured
-TensorFlow by its raw ops, PyTorch by `torch.ops.aten.convolution_backward`, on 3x3 (3x3x3) filters, 2 images of 17x15 pixels (5 frames),
-8 channels, 2 groups, dilation 2, multiplier 2; SAME and VALID padding, and uneven padding for the explicit ones. A cell has one word, or
-one for each padding. The script prints the other two tables, and messages, as well. Processor: {processor}.
+TensorFlow was called by its raw ops and PyTorch by `torch.ops.aten.convolution_backward`, with 3x3 (3x3x3) filters, 2 images of 17x15 pixels (5 frames),
+8 channels, 2 groups, dilation 2 and multiplier 2; padding was SAME and VALID, and uneven for the explicit variants. A cell has one word, or
+one for each padding. The script also prints the other two tables, and messages. Processor: {processor}.
 """
 
 
