@@ -36,6 +36,11 @@ def sections():
     return found
 
 
+def slug(title):
+    """The anchor that a title gets where pages are shown."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
 def imports(blocks):
     """The packages that python blocks import, without Python's own."""
     names = set()
@@ -86,9 +91,19 @@ class FromPython(unittest.TestCase):
         self.assertTrue(any("convgrad verify" in code for _, code in blocks))
         self.run_section("README", blocks)
 
-    def test_links_of_the_readme(self):
-        for name in re.findall(r"\]\(((?!http)[^)]+)\)", README):
-            self.assertTrue((ROOT / name.partition("#")[0]).exists(), name)
+    def test_links_between_pages(self):
+        folders = [ROOT / name for name in ("docs", "examples", "python", "testdata", "src", "cmd")]
+        pages = [*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))]
+        texts = {page: re.sub(r"(?ms)^```.*?^```", "", page.read_text()) for page in pages}
+        titles = {page: {slug(title) for title in re.findall(r"(?m)^#+ (.*)", text)} for page, text in texts.items()}
+        links = [(page, link) for page, text in texts.items() for link in re.findall(r"\]\(((?!http)[^)\s]+)\)", text)]
+        self.assertGreater(len(links), 100)
+        for page, link in links:
+            name, _, anchor = link.partition("#")
+            target = (page.parent / name).resolve() if name else page
+            self.assertTrue(target.exists(), f"{page}: {link}")
+            if anchor:
+                self.assertIn(anchor, titles[target], f"{page}: {link}")
 
     def test_the_page_has_them(self):
         self.assertEqual(list(sections()), ["From Python and back", "PyTorch", "Triton and CUDA kernels", "16 bits", "TensorFlow", "JAX",
