@@ -3,7 +3,7 @@
 
     python3 scripts/compare_peers.py --tensorflow-python tf/bin/python --torch-python torch/bin/python
     python3 scripts/compare_peers.py --before PROGRAM
-    python3 scripts/compare_peers.py --network resnet50 --batch 4 ...    the totals of a network's layers by their counts
+    python3 scripts/compare_peers.py --network resnet50,unet --batch 4 ...    the totals of networks' layers by their counts
     python3 scripts/compare_peers.py --draw 60 ...    layers of 89 networks, others each time; --seed S draws those of a run again
 
 For each layer the programs take turns, --rounds times, so that all of them see the same machine. A turn is one run that is
@@ -110,11 +110,20 @@ def network_of(layer):
     return layer["name"].rpartition("/")[0]
 
 
-def of_network(layers, name, batch):
-    networks = {network_of(layer) for layer in layers if f"/{network_of(layer)}".endswith(f"/{name}")}
-    if len(networks) != 1:
-        sys.exit(f"compare_peers.py: --network: '{name}' is {' and '.join(sorted(networks)) or f'not in {NETWORKS}'}")
-    return [with_images(layer, batch) for layer in layers if network_of(layer) in networks]
+def of_networks(layers, names, batch):
+    known = {network_of(layer) for layer in layers}
+    chosen = known if names == "all" else set()
+    for name in [] if names == "all" else names.split(","):
+        networks = {network for network in known if f"/{network}".endswith(f"/{name}")}
+        if len(networks) != 1:
+            sys.exit(f"compare_peers.py: --network: '{name}' is {' and '.join(sorted(networks)) or f'not in {NETWORKS}'}")
+        chosen |= networks
+    return [with_images(layer, batch) for layer in layers if network_of(layer) in chosen]
+
+
+def problem_of(layer):
+    """What layers of several networks have in common."""
+    return json.dumps({key: layer[key] for key in layer if key not in ("name", "count")})
 
 
 def drawn(layers, count, seed):
@@ -129,7 +138,7 @@ def drawn(layers, count, seed):
     while len(chosen) < count:
         of_one = random_.choice(list(networks.values()))
         layer = random_.choices(of_one, [layer["count"] for layer in of_one])[0]
-        chosen[json.dumps({key: layer[key] for key in layer if key not in ("name", "count")})] = layer
+        chosen[problem_of(layer)] = layer
     return list(chosen.values())
 
 
@@ -347,20 +356,36 @@ def mean_lines(rows):
     return f"geometric mean of {rows[0]['dtype']}: " + ", ".join(parts)
 
 
-def total_line(rows, options):
-    """The times of all layers by their counts. Of a peer that cannot compute some, without these."""
-    parts = []
-    for name in (*PEERS, "best"):
-        known = [(row["count"], row["ms"][row["best_peer"]] if name == "best" else row["ms"].get(name), row["ms"]["convgrad"])
-                 for row in rows if row["best_peer"] and row["ms"]["convgrad"]]
-        known = [(count, theirs, own) for count, theirs, own in known if theirs]
-        if known:
-            ratio = sum(count * theirs for count, theirs, _ in known) / sum(count * own for count, _, own in known)
-            parts.append(f"{'best of both, layer by layer,' if name == 'best' else TITLES[name]} / convgrad {ratio:.2f}"
-                         f"{'' if len(known) == len(rows) else f' ({len(known)} of {len(rows)} problems)'}")
-    own = sum(row["count"] * row["ms"]["convgrad"] for row in rows if row["ms"]["convgrad"])
-    return (f"{options.network}, batch {options.batch}, {rows[0]['dtype']}, {sum(row['count'] for row in rows)} layers: "
-            f"convgrad {own:.0f} ms; " + ", ".join(parts))
+def totals(rows):
+    """Per network and dtype the times of all layers by their counts, and the ratios to convgrad's: of a peer that cannot
+    compute some, without these, whose number is the second."""
+    networks = {}
+    for row in rows:
+        networks.setdefault((network_of(row), row["dtype"]), []).append(row)
+    result = []
+    for (network, dtype), layers in networks.items():
+        own = [row for row in layers if row["ms"]["convgrad"]]
+        total = {"network": network, "dtype": dtype, "layers": sum(row["count"] for row in layers), "problems": len(layers),
+                 "ms": sum(row["count"] * row["ms"]["convgrad"] for row in own)}
+        for name in (*PEERS, "best"):
+            known = [(row["count"], theirs, row["ms"]["convgrad"]) for row in own
+                     if (theirs := row["ms"].get(row["best_peer"] if name == "best" else name))]
+            if known:
+                total[name] = (sum(count * theirs for count, theirs, _ in known) / sum(count * ours for count, _, ours in known),
+                               len(layers) - len(known))
+        result.append(total)
+    return result
+
+
+BEST = {"best": "best of both, layer by layer,"}
+
+
+def total_line(total, batch):
+    ratios = [f"{(TITLES | BEST)[name]} / convgrad {total[name][0]:.2f}"
+              + (f" ({total[name][1]} of {total['problems']} problems left out)" if total[name][1] else "")
+              for name in (*PEERS, "best") if name in total]
+    return (f"{total['network']}, batch {batch}, {total['dtype']}, {total['layers']} layers: convgrad {total['ms']:.0f} ms; "
+            + ", ".join(ratios))
 
 
 def below_line(rows):
@@ -370,6 +395,15 @@ def below_line(rows):
 
 def markdown(report, programs):
     lines = [report["machine"], ""]
+    if report["totals"]:
+        names = [name for name in (*PEERS, "best") if any(name in total for total in report["totals"])]
+        lines += ["| network | dtype | layers | convgrad ms | " + " | ".join((TITLES | BEST)[name].rstrip(",") for name in names) + " |",
+                  "| --- | --- | ---: | ---: |" + " ---: |" * len(names)]
+        for total in sorted(report["totals"], key=lambda total: total["network"].lower()):
+            ratios = [cell(total[name][0]) + (f" ({total[name][1]} left out)" if total[name][1] else "") if name in total else "–"
+                      for name in names]
+            lines.append(f"| {total['network']} | {total['dtype']} | {total['layers']} | {total['ms']:.0f} | " + " | ".join(ratios) + " |")
+        return "\n".join([*lines, ""])
     for dtype in report["dtypes"]:
         rows = [row for row in report["layers"] if row["dtype"] == dtype]
         lines += [f"| {dtype} | " + " | ".join(titles_of(programs)) + " |",
@@ -397,7 +431,7 @@ def parse():
     parser.add_argument("--binary", metavar="PATH", default=str(ROOT / "build/release/convgrad"), help="convgrad")
     parser.add_argument("--before", metavar="PATH", help="another convgrad, measured instead of OpenBLAS im2col")
     parser.add_argument("--suite", metavar="FILE", default=str(ROOT / "bench/layers/reference.tsv"))
-    parser.add_argument("--network", metavar="NAME", help="the layers of one of bench/layers/networks.tsv, and their totals")
+    parser.add_argument("--network", metavar="NAME", help="a list of networks of bench/layers/networks.tsv, or all: their layers and totals")
     parser.add_argument("--batch", type=int, default=4, metavar="N", help="images of each layer of --network; 4 by default")
     parser.add_argument("--draw", type=int, metavar="N", help="N layers of these networks, drawn at random")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of --draw")
@@ -428,23 +462,27 @@ def compare(options, programs, layers):
     for dtype in options.dtypes:
         titles = titles_of(programs)
         print(f"\n{dtype:{width}}  " + "  ".join(titles), flush=True)
-        of_dtype = []
+        of_dtype, known = [], {}
         for layer in layers:
-            turns = measure(programs, layer, dtype, options.rounds)
-            row = summarise(layer, dtype, turns, getattr(programs["convgrad"], "used", None))
+            problem = problem_of(layer)
+            if problem not in known:
+                turns = measure(programs, layer, dtype, options.rounds)
+                known[problem] = turns, getattr(programs["convgrad"], "used", None)
+            row = summarise(layer, dtype, *known[problem])
             of_dtype.append(row)
             print(f"{row['name']:{width}}  " + "  ".join(f"{text:>{len(title)}}" for text, title in
                                                          zip(cells_of(row, programs), titles)), flush=True)
             for name, error in row["errors"].items():
                 print(f"{'':{width}}  {TITLES[name]}: {error}", file=sys.stderr, flush=True)
         print(mean_lines(of_dtype), flush=True)
-        if options.network:
-            print(total_line(of_dtype, options), flush=True)
+        for total in totals(of_dtype) if options.network else ():
+            print(total_line(total, options.batch), flush=True)
         if options.draw:
             print(f"seed {options.seed}: {below_line(of_dtype)}", flush=True)
         rows += of_dtype
     return {"threads": options.threads, "rounds": options.rounds, "repeat": options.repeat,
             "min_time_s": options.min_time, "suite": options.suite, "dtypes": options.dtypes, "layers": rows,
+            "totals": totals(rows) if options.network else [],
             "geometric_mean": {dtype: geometric_means([row for row in rows if row["dtype"] == dtype])
                                for dtype in options.dtypes}}
 
@@ -455,13 +493,13 @@ def main():
         return peers.serve(*options.worker, Answers)
     layers = read_suite(NETWORKS if options.network or options.draw else options.suite, options.layout, options.only)
     if options.network:
-        layers = of_network(layers, options.network, options.batch)
+        layers = of_networks(layers, options.network, options.batch)
     elif options.draw:
         layers = drawn(layers, options.draw, options.seed)
     programs = {"convgrad": Convgrad(options.binary, "auto", options)}
     if options.before:
         programs["before"] = Convgrad(options.before, "auto", options)
-    else:
+    elif not options.network:  # it takes longer than all others together for depthwise layers
         programs["im2col"] = Convgrad(options.binary, "im2col_gemm", options)
     measured = {}
     for name, python in (("torch", options.torch_python), ("tensorflow", options.tensorflow_python)):
