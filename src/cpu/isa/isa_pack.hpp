@@ -43,7 +43,7 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
   }
   const FirstLanes<Set, Element> first_lanes;
   // A processor foresees pixels that follow each other, but not the next piece of a wide one, of
-  // which a tile has a part of the channels: without this, packing took twice as long.
+  // which a tile has a part of the channels (docs/measurements/performance.md).
   constexpr long kAhead = 6, kPieceBytes = 256;
   const long fetched = channels * static_cast<long>(sizeof(Scalar)) < kPieceBytes ? 0 : channels;
   const long step = shape.step, panel_stride = shape.panel_stride;
