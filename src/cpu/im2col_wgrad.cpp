@@ -219,9 +219,13 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 }  // namespace
 
 const Kernel kIm2colGemmKernel = {
-    "im2col_gemm", "im2col of at most 512 pixels at a time, multiplied by OpenBLAS; 1x1 in place",
-    why_not,       estimated_seconds,
-    tile_steps,    workspace_bytes,
-    accumulate};
+    .name = "im2col_gemm",
+    .summary = "im2col of at most 512 pixels at a time, multiplied by OpenBLAS; 1x1 in place",
+    .why_not = why_not,
+    .estimated_seconds = estimated_seconds,
+    .tile_steps = tile_steps,
+    .workspace_bytes = workspace_bytes,
+    .accumulate = accumulate,
+    .by_blas = true};
 
 }  // namespace convgrad

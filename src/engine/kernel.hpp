@@ -118,6 +118,8 @@ struct Kernel {
   // The first sums of a fresh tile take the place of what is there: no pass over it to clear it.
   bool stores = false;
   bool stores_result = false;  // in TileSums::result
+  bool by_tiles = false;       // of AMX: the peak of bfloat16 in tiles is above it, for float32 too
+  bool by_blas = false;        // its bits are those of a version of OpenBLAS, and of a processor
 
   ChunkGrid chunks(const WgradProblem& problem) const {
     return chunk_grid(problem, chunk_pixels ? chunk_pixels(problem) : kMaxChunkPixels);

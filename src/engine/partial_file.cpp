@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/messages.hpp"
 #include "convgrad/array_file.hpp"
 #include "convgrad/npy.hpp"
 #include "engine/machine.hpp"
+#include "files/json.hpp"
 #include "files/npz_writer.hpp"
 
 namespace convgrad {
@@ -112,8 +112,6 @@ std::string images_text(Range images) {
                             : cat("images ", images.begin, " to ", images.end - 1);
 }
 
-using Json = nlohmann::ordered_json;
-
 constexpr const char* kFormat = "convgrad.partial/3";
 
 Json range_json(Range range) { return {range.begin, range.end}; }
@@ -130,6 +128,11 @@ Json shared_json(const PartialHeader& header) {
           {"program", header.program},
           {"blas", header.blas},
           {"of_slices", header.of_slices}};
+}
+
+[[noreturn]] void refuse_header(const std::string& name) {
+  bad_input(name, ": damaged: its problem is not what --batch-range writes",
+            Hint("compute it again"));
 }
 
 bool is_within(Range range, std::int64_t count) {
@@ -243,7 +246,7 @@ PartialHeader partial_header(const Plan& plan, const std::string& program) {
   header.algorithm = algorithm_name(plan);
   header.program = program;
   // The bits of OpenBLAS depend on its version and on the processor whose kernels it chose.
-  if (header.algorithm == "im2col_gemm") {
+  if (plan.cpu() && plan.cpu()->kernel->by_blas) {
     const BlasInfo blas = blas_info();
     header.blas = cat(blas.config, ", ", blas.core);
   }
@@ -263,7 +266,7 @@ std::string partial_header_text(const PartialHeader& header) {
 
 PartialHeader parse_partial_header(const std::string& text, const std::string& name) {
   try {
-    const Json json = Json::parse(text);
+    const Json json = read_json(text);
     const auto format = json.at("format").get<std::string>();
     if (format != kFormat) {
       bad_input("format ", format, ", expected ", kFormat);
@@ -281,11 +284,12 @@ PartialHeader parse_partial_header(const std::string& text, const std::string& n
                       is_within(header.slices, header.of_slices);
     if (!fits) bad_input("images and slices do not fit the problem");
     return header;
+  } catch (const JsonError&) {
+    refuse_header(name);
   } catch (const Error& error) {
     bad_input(name, ": damaged: ", error.what(), Hint("compute it again with --batch-range"));
-  } catch (const Json::exception&) {
-    bad_input(name, ": damaged: its problem is not what --batch-range ", "writes",
-              Hint("compute it again"));
+  } catch (const Json::exception&) {  // another type of value
+    refuse_header(name);
   }
 }
 

@@ -55,7 +55,8 @@ Error too_little_memory(const Plan& plan, bool limited) {
   const char* cure = limited ? "raise the limit" : "use a machine with more memory";
   if (memory.workspaces > memory.total() / 2) cure = "lower --threads";
   if (memory.sources > memory.total() / 2) cure = "save the tensor as a .npy file in C order first";
-  return Error(ErrorKind::runtime, limited ? "--memory-limit is " : "the machine has ",
+  return Error(ErrorKind::runtime, OverLimit{limited},
+               limited ? "--memory-limit is " : "the machine has ",
                format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
                describe(plan.problem), " needs ", format_bytes(static_cast<double>(memory.total())),
                " (", memory_parts(memory), ")", Hint(cure));
@@ -64,7 +65,7 @@ Error too_little_memory(const Plan& plan, bool limited) {
 Error too_little_device_memory(const Plan& plan, const CudaPlan& cuda, bool limited) {
   const DeviceMemory& need = cuda.memory;
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
-  return Error(ErrorKind::runtime,
+  return Error(ErrorKind::runtime, OverLimit{limited},
                limited ? "--memory-limit is " : cat("device ", cuda.device.number, " has "),
                bytes(need.limit), ", but ", describe(plan.problem), " needs ", bytes(need.total()),
                " there (", bytes(need.partials + need.sums), " of sums, ",

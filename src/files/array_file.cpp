@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/integers.hpp"
 #include "base/messages.hpp"
 #include "convgrad/npy.hpp"
+#include "files/json.hpp"
 #include "files/npz_writer.hpp"
 #include "files/safetensors.hpp"
 #include "files/tensor_name.hpp"
@@ -34,7 +34,7 @@ void check_member(const std::string& argument, const ArrayTarget& target) {
 std::string safetensors_header(const std::string& member, DType dtype,
                                std::span<const std::int64_t> shape, std::uint64_t bytes) {
   constexpr std::size_t kAlignment = 8;
-  nlohmann::ordered_json header;
+  Json header;
   header[member] = {{"dtype", safetensors_dtype(dtype)},
                     {"shape", std::vector<std::int64_t>(shape.begin(), shape.end())},
                     {"data_offsets", {0, bytes}}};

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/integers.hpp"
 #include "base/messages.hpp"
+#include "files/json.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {
@@ -58,119 +57,122 @@ const Dtype* find_dtype(std::string_view name) {
 
 constexpr std::size_t kMaxRank = 64;  // .npy has the same
 
-// Takes the header event by event, as a document of it would hide names that come twice, and be
-// many times as large.
-class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+// Takes the tensors out of a header, one by one: a document of all would be many times as large.
+class HeaderReader {
  public:
   explicit HeaderReader(std::string_view name) : name_(name) {}
-  std::vector<SafeTensor> tensors;
 
+  std::vector<SafeTensor> read(std::string_view json) {
+    try {
+      const Json outside = read_json(
+          std::string(json), [this](const std::string& key, std::int64_t, const Json& value) {
+            key == "__metadata__" ? check_metadata(value) : add_tensor(key, value);
+          });
+      if (!outside.is_object()) {
+        refuse("it is ", kind_of(outside), ", expected an object of tensors");
+      }
+    } catch (const JsonError& error) {
+      refuse_json(error);
+    }
+    return std::move(tensors_);
+  }
+
+ private:
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
     bad_input(name_, ": damaged header: ", parts...);
   }
 
-  bool null() override { return (depth_ == kFile && is_metadata_) || value("null"); }
-  bool boolean(bool) override { return value("a boolean"); }
-  bool number_float(double, const std::string&) override {
-    return value("a fraction or too large");
-  }
-  bool number_integer(std::int64_t) override { return value("a negative number"); }
-  bool binary(nlohmann::json::binary_t&) override { return value("binary"); }
-
-  bool number_unsigned(std::uint64_t number) override {
-    if (depth_ != kList || is_ignored_) return value("a number");
-    if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      refuse(where(), " holds ", number, ", expected at most 2^63 - 1");
+  [[noreturn]] void refuse_json(const JsonError& error) const {
+    using enum JsonError::Fault;
+    if (error.fault == too_deep) refuse("nested too deeply at byte ", error.byte);
+    if (error.fault == too_many) refuse("too many values at byte ", error.byte);
+    if (error.fault != key_twice) {
+      refuse("no JSON at byte ", error.byte, ", expected what safetensors' save_file writes");
     }
-    numbers_.push_back(static_cast<std::int64_t>(number));
-    if (numbers_.size() > kMaxRank) refuse(where(), " has more than ", kMaxRank, " entries");
-    return true;
-  }
-  bool string(std::string& text) override {
-    if (depth_ == kTensor && is_metadata_) return true;
-    if (depth_ != kTensor || key_ != "dtype") return value("a string");
-    tensors.back().dtype = text;
-    return true;
+    const std::string key = cat("'", printable(error.keys.back()), "'");
+    if (error.keys.size() == 1) refuse("the name ", key, " comes twice");
+    refuse(key, " of tensor '", printable(error.keys.front()), "' comes twice");
   }
 
-  bool start_object(std::size_t) override {
-    if (depth_ > kFile) value("an object");
-    if (depth_++ <= kFile) seen_.clear();
-    return true;
-  }
-  bool key(std::string& text) override {
-    if (depth_ == kFile) {
-      is_metadata_ = text == "__metadata__";
-      if (!is_metadata_) tensors.emplace_back().name = text;
-      if (!names_.insert(text).second) refuse("the name '", printable(text), "' comes twice");
-    } else if (depth_ == kTensor) {
-      key_ = text;
-      is_ignored_ = !is_metadata_ && text != "dtype" && text != "shape" && text != "data_offsets";
-      if (!is_metadata_ && !is_ignored_ && !seen_.insert(text).second)
-        refuse(where(), " comes twice");
+  static std::string_view kind_of(const Json& value) {
+    switch (value.type()) {
+      case Json::value_t::null:
+        return "null";
+      case Json::value_t::boolean:
+        return "a boolean";
+      case Json::value_t::string:
+        return "a string";
+      case Json::value_t::array:
+        return "a list";
+      case Json::value_t::object:
+        return "an object";
+      case Json::value_t::number_integer:
+        return "a negative number";
+      case Json::value_t::number_float:
+        return "a fraction or too large";
+      default:
+        return "a number";
     }
-    return true;
   }
-  bool end_object() override {
-    if (depth_ == kTensor && !is_metadata_ && seen_.size() < 3) {
-      refuse("tensor '", printable(tensors.back().name),
-             "' lacks some of dtype, shape and data_offsets");
+
+  // It holds strings alone; nothing here uses them.
+  void check_metadata(const Json& metadata) const {
+    if (metadata.is_null()) return;
+    if (!metadata.is_object()) refuse("__metadata__ is ", kind_of(metadata));
+    for (const auto& [key, value] : metadata.items()) {
+      if (!value.is_string()) {
+        refuse("'", printable(key), "' of __metadata__ is ", kind_of(value));
+      }
     }
-    --depth_;
-    is_ignored_ = is_ignored_ && depth_ > kTensor;
-    return true;
   }
 
-  bool start_array(std::size_t) override {
-    if (depth_ != kTensor || key_ == "dtype" || is_metadata_) value("a list");
-    ++depth_;
-    numbers_.clear();
-    return true;
-  }
-  bool end_array() override {
-    --depth_;
-    if (is_ignored_) return true;
-    if (key_ == "shape") {
-      tensors.back().shape = numbers_;
-    } else if (numbers_.size() == 2 && numbers_[0] <= numbers_[1]) {
-      tensors.back().begin = numbers_[0];
-      tensors.back().end = numbers_[1];
-    } else {
-      refuse(where(), ": expected its begin and its end");
+  // Other keys of a tensor may hold anything.
+  void add_tensor(const std::string& name, const Json& json) {
+    const std::string quoted = cat("'", printable(name), "'");
+    if (!json.is_object()) refuse(quoted, " is ", kind_of(json));
+    SafeTensor tensor{name, {}, {}};
+    int found = 0;
+    for (const auto& [key, value] : json.items()) {
+      const std::string where = cat("'", key, "' of tensor ", quoted);
+      if (key == "dtype") {
+        if (!value.is_string()) refuse(where, " is ", kind_of(value));
+        tensor.dtype = value.get<std::string>();
+      } else if (key == "shape") {
+        tensor.shape = numbers_of(value, where);
+      } else if (key == "data_offsets") {
+        const std::vector<std::int64_t> offsets = numbers_of(value, where);
+        if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+          refuse(where, ": expected its begin and its end");
+        }
+        tensor.begin = offsets[0];
+        tensor.end = offsets[1];
+      } else {
+        continue;
+      }
+      ++found;
     }
-    return true;
+    if (found < 3) refuse("tensor ", quoted, " lacks some of dtype, shape and data_offsets");
+    tensors_.push_back(std::move(tensor));
   }
 
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception&) override {
-    refuse("no JSON at byte ", position, ", expected what safetensors' save_file writes");
-  }
-
- private:
-  enum Depth { kFile = 1, kTensor = 2, kList = 3 };
-
-  std::string where() const {
-    std::string name = is_metadata_      ? "__metadata__"
-                       : tensors.empty() ? ""
-                                         : cat("'", printable(tensors.back().name), "'");
-    if (depth_ < kTensor) return name;
-    return cat("'", printable(key_), "' of ", is_metadata_ ? "" : "tensor ", name);
-  }
-  // Refuses a value where none of its kind may be.
-  bool value(std::string_view what) {
-    if (is_ignored_) return true;
-    if (depth_ == 0) refuse("it is ", what, ", expected an object of tensors");
-    refuse(where(), " is ", what);
+  std::vector<std::int64_t> numbers_of(const Json& list, const std::string& where) const {
+    if (!list.is_array()) refuse(where, " is ", kind_of(list));
+    if (list.size() > kMaxRank) refuse(where, " has more than ", kMaxRank, " entries");
+    std::vector<std::int64_t> numbers;
+    for (const Json& number : list) {
+      if (!number.is_number_unsigned()) refuse(where, " is ", kind_of(number));
+      constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+      if (number.get<std::uint64_t>() > kMost) {
+        refuse(where, " holds ", number, ", expected at most 2^63 - 1");
+      }
+      numbers.push_back(number.get<std::int64_t>());
+    }
+    return numbers;
   }
 
   std::string_view name_;
-  int depth_ = 0;
-  bool is_metadata_ = false;  // of strings alone; a tensor's other keys may hold anything
-  bool is_ignored_ = false;   // within such a key
-  std::string key_;           // of the tensor
-  std::set<std::string> names_, seen_;
-  std::vector<std::int64_t> numbers_;
+  std::vector<SafeTensor> tensors_;
 };
 
 // Elements times bytes each must be the payload, where the dtype is known.
@@ -221,15 +223,10 @@ std::int64_t header_bytes(std::span<const std::byte> start) {
 
 std::vector<SafeTensor> parse_safetensors_header(std::string_view json, std::int64_t payload_bytes,
                                                  std::string_view name) {
-  HeaderReader reader(name);
-  if (const auto nul = json.find('\0'); nul != json.npos) {  // the parser would stop there
-    reader.refuse("no JSON at byte ", nul + 1, ", a zero");
-  }
-  // A second text after the object is an error; white space is padding.
-  nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
-  for (const SafeTensor& tensor : reader.tensors) check_size(tensor, name);
-  check_offsets(reader.tensors, payload_bytes, name);
-  return std::move(reader.tensors);
+  std::vector<SafeTensor> tensors = HeaderReader(name).read(json);
+  for (const SafeTensor& tensor : tensors) check_size(tensor, name);
+  check_offsets(tensors, payload_bytes, name);
+  return tensors;
 }
 
 bool looks_like_safetensors(std::span<const std::byte> start, std::int64_t file_bytes) {

@@ -25,7 +25,7 @@ void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes,
 // Returns roughly how long a job takes: it grows by bytes, and every job adds a little.
 double weight_of(const BatchJob& job) {
   double bytes = 65536;
-  for (const auto& [field, path] : job.inputs) {
+  for (const auto& [field, path] : job.files(FileUse::read)) {
     std::error_code error;
     const auto size = std::filesystem::file_size(split_tensor_name(path).file, error);
     if (!error) bytes += static_cast<double>(size);

@@ -17,16 +17,20 @@
 
 namespace convgrad::cli {
 
+struct JobFile {
+  std::string field, path;
+};
+
 struct BatchJob {
   std::int64_t line = 0;  // of the manifest, counted from 1
   std::string name;
   bool verifies = false;
   VerifyCommand options;  // the main job has less; paths are as this process opens them
-  // These pair field and path of every file that is read, and of every one that is written.
-  std::vector<std::pair<std::string, std::string>> inputs, outputs;
   std::map<std::string, std::string> hashes;  // field -> the hash that its file must have
   Json spelled;        // what the manifest says, names and notes left out; equal for equal jobs
   std::string repeat;  // the command line that does this job alone
+
+  std::vector<JobFile> files(FileUse use) const;  // that it reads, or that it writes
 };
 
 struct BadLine {

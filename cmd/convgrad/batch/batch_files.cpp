@@ -11,22 +11,17 @@
 namespace convgrad::cli {
 namespace {
 
-// Holds a file with the field that names it. One key means one file.
-struct JobFile {
-  std::string field, path, key;
+// One key means one file.
+struct KeyedFile : JobFile {
+  std::string key;
 };
-using JobFiles = std::vector<JobFile>;
+using KeyedFiles = std::vector<KeyedFile>;
 
-JobFiles read_by(const BatchJob& job) {
-  JobFiles files;
-  for (const auto& [field, path] : job.inputs) files.push_back({field, path, tensor_key(path)});
-  return files;
-}
-
-JobFiles written_by(const BatchJob& job) {
-  JobFiles files;
-  for (const auto& [field, path] : job.outputs) files.push_back({field, path, tensor_key(path)});
-  std::erase_if(files, [](const JobFile& file) { return file.key.empty(); });
+// Devices have no key: they are read and written as often as one likes.
+KeyedFiles files_of(const BatchJob& job, FileUse use) {
+  KeyedFiles files;
+  for (const JobFile& file : job.files(use)) files.push_back({file, tensor_key(file.path)});
+  std::erase_if(files, [](const KeyedFile& file) { return file.key.empty(); });
   return files;
 }
 
@@ -34,11 +29,11 @@ JobFiles written_by(const BatchJob& job) {
 using Lines = std::unordered_map<std::string, std::int64_t>;
 
 // Returns why the job cannot have its files beside those of earlier jobs, or "".
-std::string conflict(const JobFiles& read, const JobFiles& written, const Lines& readers,
+std::string conflict(const KeyedFiles& read, const KeyedFiles& written, const Lines& readers,
                      const Lines& writers) {
   constexpr const char* kAnyOrder =
       ", and jobs run in any order; move this line to another list, to be run by itself";
-  for (const JobFile& file : written) {
+  for (const KeyedFile& file : written) {
     const std::string what = cat(file.field, ": ", file.path);
     const auto writer = writers.find(file.key);
     if (writer != writers.end()) return cat(what, " is that of line ", writer->second, " too");
@@ -46,12 +41,12 @@ std::string conflict(const JobFiles& read, const JobFiles& written, const Lines&
     if (reader != readers.end()) {
       return cat(what, " is read by line ", reader->second, kAnyOrder);
     }
-    const auto own = std::ranges::find(read, file.key, &JobFile::key);
+    const auto own = std::ranges::find(read, file.key, &KeyedFile::key);
     if (own != read.end()) {
       return cat(what, " is the job's ", own->field, " too, so it could not be run again");
     }
   }
-  for (const JobFile& file : read) {
+  for (const KeyedFile& file : read) {
     const auto writer = writers.find(file.key);
     if (writer == writers.end()) continue;
     return cat(file.field, ": ", file.path, " is written by line ", writer->second, kAnyOrder);
@@ -76,12 +71,10 @@ void claim(Names& names, const std::string& path, int hyphen, const std::string&
 void refuse_conflicts(Manifest& manifest) {
   Lines readers, writers;
   std::erase_if(manifest.jobs, [&](const BatchJob& job) {
-    const JobFiles read = read_by(job), written = written_by(job);
+    const KeyedFiles read = files_of(job, FileUse::read), written = files_of(job, FileUse::written);
     const std::string why = conflict(read, written, readers, writers);
-    for (const JobFile& file : read) {
-      if (!file.key.empty()) readers.emplace(file.key, job.line);
-    }
-    for (const JobFile& file : written) writers.emplace(file.key, job.line);
+    for (const KeyedFile& file : read) readers.emplace(file.key, job.line);
+    for (const KeyedFile& file : written) writers.emplace(file.key, job.line);
     if (!why.empty()) manifest.bad.push_back({job.line, why});
     return !why.empty();
   });
@@ -95,9 +88,9 @@ void check_own_files(const BatchOptions& options, const Manifest& manifest) {
   claim(own, options.junit, STDOUT_FILENO, "--junit");
   claim(own, options.json, STDOUT_FILENO, "--json");
   for (const BatchJob& job : manifest.jobs) {
-    JobFiles files = read_by(job);
-    std::ranges::move(written_by(job), std::back_inserter(files));
-    for (const JobFile& file : files) {
+    KeyedFiles files = files_of(job, FileUse::read);
+    std::ranges::move(files_of(job, FileUse::written), std::back_inserter(files));
+    for (const KeyedFile& file : files) {
       const auto found = own.find(file.key);
       if (found == own.end()) continue;
       misuse(found->second, ": ", file.path, " is the ", file.field, " of ",

@@ -1,7 +1,6 @@
 // batch_job.cpp - one job of a batch: is it done already, what came of it.
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <new>
 
 #include "base/clock.hpp"
@@ -16,15 +15,12 @@
 namespace convgrad::cli {
 namespace {
 
-// Returns size and time of each file as they are now, the same for any order of fields, or nothing
-// if one is no regular file.
-std::optional<Json> stamps_of(std::vector<std::pair<std::string, std::string>> files) {
+// Returns size and time of each file as they are now, or nothing if one is no regular file.
+std::optional<Json> stamps_of(const std::vector<JobFile>& files) {
   Json stamps = Json::array();
-  std::ranges::sort(files);
-  for (const auto& [field, path] : files) {
+  for (const JobFile& file : files) {
     struct stat status {};
-    if (path.empty()) continue;
-    if (::stat(split_tensor_name(path).file.c_str(), &status) != 0) return {};
+    if (::stat(split_tensor_name(file.path).file.c_str(), &status) != 0) return {};
     if (!S_ISREG(status.st_mode)) return {};
     const auto seconds = std::int64_t{status.st_mtim.tv_sec};
     stamps.push_back({status.st_size, seconds * 1000000000 + status.st_mtim.tv_nsec});
@@ -35,7 +31,7 @@ std::optional<Json> stamps_of(std::vector<std::pair<std::string, std::string>> f
 // Returns the line of the state by which the job is done, with its outputs as they are now, or
 // nothing for files without stamps: such a job is always run.
 std::optional<std::string> state_line(const BatchJob& job, const std::optional<Json>& inputs) {
-  const std::optional<Json> outputs = stamps_of(job.outputs);
+  const std::optional<Json> outputs = stamps_of(job.files(FileUse::written));
   if (!inputs || !outputs) return {};
   Json files = *inputs;
   files.insert(files.end(), outputs->begin(), outputs->end());
@@ -51,7 +47,7 @@ bool is_done(const BatchJob& job, const std::optional<Json>& inputs, const Batch
 // A job opens its files more than once, which a FIFO does not allow.
 void check_regular(const BatchJob& job) {
   struct stat status {};
-  for (const auto& [field, path] : job.inputs) {
+  for (const auto& [field, path] : job.files(FileUse::read)) {
     if (::stat(split_tensor_name(path).file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
       bad_input(field, " (", path, "): is a ",
                 S_ISDIR(status.st_mode) ? "folder" : "device or FIFO", ", expected a file");
@@ -61,7 +57,7 @@ void check_regular(const BatchJob& job) {
 
 // Throws Error(input) if a file has not the hash that the manifest names.
 void check_hashes(const BatchJob& job) {
-  for (const auto& [field, path] : job.inputs) {
+  for (const auto& [field, path] : job.files(FileUse::read)) {
     const auto wanted = job.hashes.find(field);
     if (wanted == job.hashes.end()) continue;
     const std::string hash = hash_of_file(split_tensor_name(path).file);
@@ -113,7 +109,8 @@ Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, boo
   const auto start = Clock::now();
   Outcome outcome;
   // Before the job reads them: one whose inputs change while it runs is run again.
-  const std::optional<Json> inputs = state != nullptr ? stamps_of(job.inputs) : std::nullopt;
+  const std::optional<Json> inputs =
+      state != nullptr ? stamps_of(job.files(FileUse::read)) : std::nullopt;
   try {
     if (resumes && state != nullptr && is_done(job, inputs, *state)) {
       outcome.verdict = Verdict::skipped;
@@ -122,9 +119,8 @@ Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, boo
       carry_out(job, options_of(job, share, dry_run, on_progress), outcome);
     }
   } catch (const Error& error) {
-    const bool is_limited =
-        !share.is_whole && std::string_view(error.what()).starts_with("--memory-limit is ");
-    const Hint whole = is_limited ? Hint("with --jobs 1 each job has all of it") : Hint();
+    const bool is_shared = !share.is_whole && error.is_over_limit();
+    const Hint whole = is_shared ? Hint("with --jobs 1 each job has all of it") : Hint();
     fail(outcome, Error(error.kind(), error, whole));
   } catch (const std::bad_alloc&) {
     fail(outcome, Error(ErrorKind::runtime, "out of memory",

@@ -3,13 +3,15 @@
 #include <CLI/StringTools.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "batch/batch.hpp"
+#include "files/json.hpp"
 #include "files/tensor_name.hpp"
 #include "files/text_file.hpp"
 #include "options/arguments.hpp"
@@ -42,7 +44,10 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
-constexpr int kMaxDepth = 32;     // of JSON; notes may be nested
+[[noreturn]] void refuse_twice(const std::string& field) {
+  refuse_field(field, "is there twice, expected once");
+}
+
 constexpr int kMaxListDepth = 2;  // {"pads": [[0, 1], [1, 1]]}
 
 void add_words(const std::string& field, const Json& value, Words& words, int depth = 0) {
@@ -59,75 +64,14 @@ void add_words(const std::string& field, const Json& value, Words& words, int de
   }
 }
 
-// Refuses what nlohmann takes in silence: a key that is there twice, and any depth.
-class StrictParser {
- public:
-  explicit StrictParser(const std::string& text) : text_(text), stream_(text) {}
-
-  // Throws Error(input) if the text is no JSON.
-  Json parse() {
-    const auto check = [this](int depth, Json::parse_event_t event, const Json& parsed) {
-      check_event(depth, event, parsed);
-      return true;
-    };
-    try {
-      return Json::parse(stream_, check);
-    } catch (const Json::parse_error& error) {
-      const std::size_t line = error.byte < 2 ? text_.npos : text_.rfind('\n', error.byte - 2);
-      bad_input("is not JSON at column ", error.byte - (line + 1),
-                ", expected an object such as {\"op\": \"conv2d\", ...} on a line of its own");
-    } catch (const Json::out_of_range&) {
-      bad_input("has a number that is too large");
-    }
-  }
-
-  // Returns the line of what was read last.
-  std::int64_t line() {
-    const auto read = static_cast<std::ptrdiff_t>(
-        stream_.rdbuf()->pubseekoff(0, std::ios_base::cur, std::ios_base::in));
-    const std::ptrdiff_t last = std::max<std::ptrdiff_t>(read - 1, counted_);
-    line_ += std::count(text_.begin() + counted_, text_.begin() + last, '\n');
-    counted_ = last;
-    return line_;
-  }
-
-  // Returns the lines on which the elements of an array begin.
-  const std::vector<std::int64_t>& element_lines() const { return element_lines_; }
-
- private:
-  void check_event(int depth, Json::parse_event_t event, const Json& parsed) {
-    using Event = Json::parse_event_t;
-    if (depth > kMaxDepth) bad_input("nested too deeply, expected fields with values or lists");
-    const bool begins =
-        event == Event::object_start || event == Event::array_start || event == Event::value;
-    if (depth == 1 && begins) element_lines_.push_back(line());
-    if (event == Event::object_start) keys_.emplace_back();
-    if (event == Event::object_end) keys_.pop_back();
-    if (event != Event::key) return;
-    const std::string name = with_underscores(parsed.get<std::string>());
-    if (!keys_.back().insert(name).second) refuse_field(name, "is there twice, expected once");
-  }
-
-  const std::string& text_;
-  TextReader stream_;
-  std::ptrdiff_t counted_ = 0;
-  std::int64_t line_ = 1;
-  std::vector<std::int64_t> element_lines_;
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open
-};
-
-Fields fields_of(const Json& object) {
-  if (!object.is_object()) {
-    bad_input("is ", object.is_array() ? "an array" : "a value",
-              ", expected an object such as {\"op\": \"conv2d\", ...}");
-  }
-  Fields fields;
-  for (const auto& [key, value] : object.items()) {
-    Field field{with_underscores(key), {}};
-    if (field.name != "notes") add_words(field.name, value, field.words);
-    fields.push_back(std::move(field));
-  }
-  return fields;
+[[noreturn]] void refuse_json(const JsonError& error) {
+  using enum JsonError::Fault;
+  if (error.fault == key_twice) refuse_twice(with_underscores(error.keys.back()));
+  if (error.fault == number_too_large) bad_input("has a number that is too large");
+  if (error.fault == too_deep) bad_input("nested too deeply, expected fields with values or lists");
+  if (error.fault == too_many) bad_input("has too many values, expected the fields of a job");
+  bad_input("is not JSON at column ", error.column,
+            ", expected an object such as {\"op\": \"conv2d\", ...} on a line of its own");
 }
 
 const Field* find(const Fields& fields, std::string_view name) {
@@ -137,12 +81,35 @@ const Field* find(const Fields& fields, std::string_view name) {
 
 bool has(const Fields& fields, std::string_view name) { return find(fields, name) != nullptr; }
 
-template <typename FieldsOf>
-ManifestLine line_of(std::int64_t number, const FieldsOf& fields_of) {
+Fields fields_of(const Json& object) {
+  if (!object.is_object()) {
+    bad_input("is ", object.is_array() ? "an array" : "a value",
+              ", expected an object such as {\"op\": \"conv2d\", ...}");
+  }
+  Fields fields;
+  for (const auto& [key, value] : object.items()) {
+    Field field{with_underscores(key), {}};
+    if (has(fields, field.name)) refuse_twice(field.name);
+    if (field.name != "notes") add_words(field.name, value, field.words);
+    fields.push_back(std::move(field));
+  }
+  return fields;
+}
+
+// `make` returns the fields of the line.
+ManifestLine line_of(std::int64_t number, const std::function<Fields()>& make) {
   try {
-    return {number, fields_of(), {}};
+    return {number, make(), {}};
   } catch (const Error& error) {
     return {number, {}, error};
+  }
+}
+
+Fields fields_of_text(const std::string& text) {
+  try {
+    return fields_of(read_json(text));
+  } catch (const JsonError& error) {
+    refuse_json(error);
   }
 }
 
@@ -163,28 +130,24 @@ std::vector<ManifestLine> json_lines(std::string_view text) {
       }));
       break;
     }
-    lines.push_back(line_of(number, [&] { return fields_of(StrictParser(line).parse()); }));
+    lines.push_back(line_of(number, [&] { return fields_of_text(line); }));
   }
   return lines;
 }
 
 std::vector<ManifestLine> array_lines(const std::string& text) {
-  StrictParser parser(text);
-  Json array;
-  try {
-    array = parser.parse();
-  } catch (const Error& error) {
-    return {{parser.line(), {}, error}};
-  }
   std::vector<ManifestLine> lines;
-  for (std::size_t i = 0; i < array.size(); ++i) {
-    const std::int64_t number = parser.element_lines()[i];
-    lines.push_back(line_of(number, [&] { return fields_of(array[i]); }));
-    // Elements on one line would have one name.
-    const bool is_alone = i == 0 || number != parser.element_lines()[i - 1];
-    if (!is_alone && !has(lines.back().fields, "name")) {
-      lines.back().fields.push_back({"name", {cat("line ", number, ", job ", i + 1)}});
-    }
+  try {
+    read_json(text, [&](const std::string&, std::int64_t number, const Json& element) {
+      // Elements on one line would have one name.
+      const bool is_alone = lines.empty() || number != lines.back().number;
+      lines.push_back(line_of(number, [&] { return fields_of(element); }));
+      if (!is_alone && !has(lines.back().fields, "name")) {
+        lines.back().fields.push_back({"name", {cat("line ", number, ", job ", lines.size())}});
+      }
+    });
+  } catch (const JsonError& error) {
+    return {line_of(error.line, [&]() -> Fields { refuse_json(error); })};
   }
   return lines;
 }
@@ -354,7 +317,6 @@ class JobMaker {
     job.spelled["--algorithm"] = defaults_.execution.algorithm;
     take_own_fields(fields, job);
     set_options(fields, job);
-    std::ranges::sort(job.outputs);
     check(job, rows_for(commands_, job.verifies));
     return job;
   }
@@ -407,13 +369,8 @@ class JobMaker {
     Words words = field.words;
     if (!is_list && !is_again && words.size() > 1) words = {joined(words, ",")};
     if (row.traits.file != FileUse::no && (!is_list || is_file_name(words))) {
-      const bool writes = row.traits.file == FileUse::written;
-      for (std::string& word : words) {
-        word = file_of(field.name, word);
-        (writes ? job.outputs : job.inputs).emplace_back(field.name, word);
-      }
+      for (std::string& word : words) word = file_of(field.name, word);
     }
-    if (row.type == "DIR") words[0] = resolved(words[0]);
     row.option->clear();
     set_option(row, name, words);
     options_.given.push_back({"--" + name, row.traits.about});
@@ -438,6 +395,14 @@ class JobMaker {
 };
 
 }  // namespace
+
+std::vector<JobFile> BatchJob::files(FileUse use) const {
+  std::vector<JobFile> found;
+  for (const NamedFile& file : options.files) {
+    if (file.use == use && !file.path.empty()) found.push_back({as_field(file.flag), file.path});
+  }
+  return found;
+}
 
 std::string as_field(const std::string& message) {
   if (!message.starts_with("--")) return message;

@@ -205,25 +205,24 @@ std::string xml_text(std::string_view text) {
 
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s) {
-  std::size_t failures = 0, errors = manifest.bad.size(), skipped = 0;
+  Counts counts = count(outcomes, manifest.bad.size());
   std::string cases;
   for (const BadLine& bad : manifest.bad) {
     cases += case_element(manifest.name, cat("line ", bad.line), "", 0,
                           problem_element("error", bad.message, "malformed line", ""));
   }
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    const std::string content = content_of(manifest.jobs[i], outcomes[i]);
-    failures += content.starts_with("      <failure");
-    errors += content.starts_with("      <error");
-    skipped += content.starts_with("      <skipped");
-    cases += case_element(manifest.name, manifest.jobs[i].name, manifest.jobs[i].options.problem.op,
-                          outcomes[i].elapsed_s, content);
+    const BatchJob& job = manifest.jobs[i];
+    cases += case_element(manifest.name, job.name, job.options.problem.op, outcomes[i].elapsed_s,
+                          content_of(job, outcomes[i]));
   }
-  const std::string counts =
-                        cat(attribute("tests", cat(manifest.bad.size() + outcomes.size())),
-                            attribute("failures", cat(failures)), attribute("errors", cat(errors))),
-                    time = attribute("time", fixed(elapsed_s, 3));
-  return cat(kJunitStart, counts, time, ">\n  <testsuite", attribute("name", manifest.name), counts,
+  const std::size_t skipped =
+      counts[Verdict::skipped] + counts[Verdict::planned] + counts[Verdict::not_run];
+  const std::string tests = cat(attribute("tests", cat(manifest.bad.size() + outcomes.size())),
+                                attribute("failures", cat(counts[Verdict::mismatch])),
+                                attribute("errors", cat(counts[Verdict::error])));
+  const std::string time = attribute("time", fixed(elapsed_s, 3));
+  return cat(kJunitStart, tests, time, ">\n  <testsuite", attribute("name", manifest.name), tests,
              attribute("skipped", cat(skipped)), time, ">\n", cases,
              "  </testsuite>\n</testsuites>\n");
 }

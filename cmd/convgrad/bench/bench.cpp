@@ -212,7 +212,7 @@ std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const BenchO
   request.memory_limit_bytes = cases.front().plan_options.memory_limit_bytes;
   for (const BenchCase& c : cases) {
     (c.problem.dtype == DType::f64 ? request.f64 : request.f32) = true;
-    const bool by_tiles = algorithm_name(c.plan).starts_with("outer_product_amx");
+    const bool by_tiles = c.plan.cpu() && c.plan.cpu()->kernel->by_tiles;
     request.bf16 = request.bf16 || c.problem.dtype == DType::bf16 || by_tiles;
   }
   for (const BenchCase& c : cases) {

@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,26 +19,11 @@
 #include "engine/partial_file.hpp"
 #include "engine/plan.hpp"
 #include "engine/run.hpp"
+#include "files/json.hpp"
 #include "files/output_file.hpp"
 #include "options/options.hpp"
 
 namespace convgrad::cli {
-
-// Memory that is missing for JSON ends the program by std::terminate(), whose handler says so: in
-// nlohmann 3.11, an object for which it is missing crashes when it is destroyed.
-template <typename T>
-struct JsonAllocator : std::allocator<T> {
-  template <typename U>
-  struct rebind {
-    using other = JsonAllocator<U>;
-  };
-  JsonAllocator() = default;
-  template <typename U>
-  JsonAllocator(const JsonAllocator<U>&) noexcept {}
-  T* allocate(std::size_t count) noexcept { return std::allocator<T>::allocate(count); }
-};
-using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool,
-                                  std::int64_t, std::uint64_t, double, JsonAllocator>;
 
 // A command returns one, and main prints it.
 class Report {

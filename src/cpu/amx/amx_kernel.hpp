@@ -14,11 +14,17 @@ class AmxKernel {
  public:
   static constexpr Kernel kernel(std::string_view name, std::string_view summary,
                                  decltype(Kernel::why_not) why_not) {
-    return {name,       summary,
-            why_not,    estimated_seconds,
-            tile_steps, workspace_bytes,
-            accumulate, [](const WgradProblem& problem) { return plan_of(problem).chunk_pixels; },
-            true};
+    return {
+        .name = name,
+        .summary = summary,
+        .why_not = why_not,
+        .estimated_seconds = estimated_seconds,
+        .tile_steps = tile_steps,
+        .workspace_bytes = workspace_bytes,
+        .accumulate = accumulate,
+        .chunk_pixels = [](const WgradProblem& problem) { return plan_of(problem).chunk_pixels; },
+        .stores = true,
+        .by_tiles = true};
   }
 
  private:
