@@ -19,17 +19,23 @@ if(NOT CONVGRAD_OPENBLAS_NAME MATCHES "SONAME[^[]*\\[([^]]+)\\]")
 endif()
 set(CONVGRAD_OPENBLAS_NAME ${CMAKE_MATCH_1})
 
-# Debian's package file of libzip wants its command-line tools too.
+# Debian's package file of libzip wants its command-line tools too. libzip comes with zlib, whose
+# CRC-32 is used.
 find_path(CONVGRAD_LIBZIP_INCLUDE_DIR zip.h)
 find_library(CONVGRAD_LIBZIP_LIBRARY zip)
-if(NOT CONVGRAD_LIBZIP_INCLUDE_DIR OR NOT CONVGRAD_LIBZIP_LIBRARY)
-  message(FATAL_ERROR "libzip was not found (Debian: libzip-dev)")
+find_path(CONVGRAD_ZLIB_INCLUDE_DIR zlib.h)
+find_library(CONVGRAD_ZLIB_LIBRARY z)
+if(NOT CONVGRAD_LIBZIP_INCLUDE_DIR OR NOT CONVGRAD_LIBZIP_LIBRARY OR NOT CONVGRAD_ZLIB_INCLUDE_DIR
+    OR NOT CONVGRAD_ZLIB_LIBRARY)
+  message(FATAL_ERROR "libzip or zlib was not found (Debian: libzip-dev)")
 endif()
-mark_as_advanced(CONVGRAD_LIBZIP_INCLUDE_DIR CONVGRAD_LIBZIP_LIBRARY)
+mark_as_advanced(CONVGRAD_LIBZIP_INCLUDE_DIR CONVGRAD_LIBZIP_LIBRARY CONVGRAD_ZLIB_INCLUDE_DIR
+  CONVGRAD_ZLIB_LIBRARY)
 add_library(convgrad_libzip INTERFACE)
 target_include_directories(convgrad_libzip SYSTEM INTERFACE
-  $<BUILD_INTERFACE:${CONVGRAD_LIBZIP_INCLUDE_DIR}>)
-target_link_libraries(convgrad_libzip INTERFACE ${CONVGRAD_LIBZIP_LIBRARY})
+  $<BUILD_INTERFACE:${CONVGRAD_LIBZIP_INCLUDE_DIR}>
+  $<BUILD_INTERFACE:${CONVGRAD_ZLIB_INCLUDE_DIR}>)
+target_link_libraries(convgrad_libzip INTERFACE ${CONVGRAD_LIBZIP_LIBRARY} ${CONVGRAD_ZLIB_LIBRARY})
 
 if(CONVGRAD_BUILD_TESTS)
   find_package(rapidcheck QUIET)

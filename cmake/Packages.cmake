@@ -34,6 +34,6 @@ set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
 and a CMake package, find_package(convgrad).")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libconvgrad-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libopenblas0, libzip-dev")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libopenblas0, libzip-dev, zlib1g-dev")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS cmake)
 include(CPack)

@@ -4,7 +4,7 @@
 // there is one form only. The time is that of the format's beginning: equal sums give equal files.
 #include "files/npz_writer.hpp"
 
-#include <array>
+#include <zlib.h>
 
 namespace convgrad {
 namespace {
@@ -45,27 +45,14 @@ void add_common(Record& record, std::uint32_t crc, const std::string& name) {
   record.add(kInZip64).add(kInZip64).add(static_cast<U16>(name.size()));
 }
 
-constexpr std::array<std::uint32_t, 256> crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit)
-      value = (value & 1) != 0 ? 0xedb88320 ^ value >> 1 : value >> 1;
-    table[i] = value;
-  }
-  return table;
+// Returns the CRC-32 of ZIP, of what came before and these bytes. `before` is 0 for the first.
+U32 crc_of(U32 before, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return before;  // zlib takes a null pointer for the beginning
+  return static_cast<U32>(
+      ::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 }  // namespace
-
-std::uint32_t crc32(std::uint32_t before, std::span<const std::byte> bytes) {
-  static constexpr std::array<std::uint32_t, 256> kTable = crc_table();
-  std::uint32_t crc = ~before;
-  for (const std::byte byte : bytes) {
-    crc = kTable[(crc ^ std::to_integer<std::uint32_t>(byte)) & 0xff] ^ crc >> 8;
-  }
-  return ~crc;
-}
 
 void NpzWriter::write(std::span<const std::byte> bytes) {
   file_.write(bytes.data(), bytes.size());
@@ -76,7 +63,7 @@ void NpzWriter::add(const std::string& name,
                     const std::vector<std::span<const std::byte>>& pieces) {
   Member member{name + ".npy", 0, 0, written_};
   for (const std::span<const std::byte>& piece : pieces) {
-    member.crc = crc32(member.crc, piece);
+    member.crc = crc_of(member.crc, piece);
     member.bytes += piece.size();
   }
   write_local_header(member);
@@ -100,7 +87,7 @@ void NpzWriter::begin(const std::string& name, std::uint64_t bytes) {
 }
 
 void NpzWriter::append(std::span<const std::byte> piece) {
-  members_.back().crc = crc32(members_.back().crc, piece);
+  members_.back().crc = crc_of(members_.back().crc, piece);
   write(piece);
 }
 

@@ -40,7 +40,4 @@ class NpzWriter {
   std::vector<Member> members_;  // the last one is not complete between begin() and end()
 };
 
-// Returns the CRC-32 of ZIP, of what came before and these bytes. before is 0 for the first.
-std::uint32_t crc32(std::uint32_t before, std::span<const std::byte> bytes);
-
 }  // namespace convgrad
