@@ -182,6 +182,14 @@ void await_rank_0() {
   sleep(10);
 }
 
+void write_json(const std::string& path, const std::string& text) {
+  try {
+    write_file(path, text);
+  } catch (const Error& error) {
+    throw Error(error.kind(), "--json: ", error);
+  }
+}
+
 struct Program {
   AllOptions all;
   Options* options = &all.compute;  // of the command that runs
@@ -231,15 +239,13 @@ struct Program {
     apply_variables(command);
     options->files = command.rows.files();
     check_known("--color", options->color, {"auto", "always", "never"});
-    // A script for a shell is what was asked for, like a file, so CONVGRAD_QUIET must not empty it.
-    if (options->quiet && command.name != "completion") turn_off_text(*options);
+    if (options->quiet && !command.is_never_quiet) turn_off_text(*options);
     std::string prefix;
     for (const auto& [option, variable] : options->variables) {
       prefix += cat(variable, "=", shell_quoted(std::getenv(variable.c_str())), " ");
     }
     options->command_line = prefix + line;
-    // batch looks at its manifest's files first.
-    if (command.name != "batch") check_report_replaces_nothing(*options);
+    if (!command.checks_report_itself) check_report_replaces_nothing(*options);
     return run_command(command.name);
   }
 
@@ -280,10 +286,9 @@ struct Program {
       json["status"] = word;
       json["exit_code"] = status;
       // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
-      write_file(options->json, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+      write_json(options->json, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     } catch (const Error& error) {
-      const std::string what = error.what();
-      if (status < 2) say(*options, "error", what.starts_with("--json") ? what : "--json: " + what);
+      if (status < 2) say(*options, "error", error.what());
       return status < 2 ? static_cast<int>(error.kind()) : status;
     }
     return status;

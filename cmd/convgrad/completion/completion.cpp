@@ -4,7 +4,7 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <cctype>
+#include <string_view>
 
 #include "options/arguments.hpp"
 
@@ -93,31 +93,42 @@ else
 fi
 )";
 
+struct Shell {
+  std::string_view name, first_line, functions;
+};
+constexpr Shell kShells[] = {{"bash", "", kBash},
+                             {"zsh", "#compdef convgrad\n", kZsh}};  // how zsh finds it
+
 std::string row(const std::string& command, const std::string& name, const char* takes,
                 const std::string& values, const std::string& help) {
   return cat("_convgrad_row ", command, " ", shell_quoted(name), " ", takes, " ",
              shell_quoted(values), " ", shell_quoted(help), "\n");
 }
 
-// Returns the rows of an option. What it takes follows from its type in the help; `known` are
-// values that the type does not list.
-std::string rows_of(const CLI::Option& option, const std::string& known,
-                    const std::string& command) {
-  const std::string type = option.get_type_name(), name = option.get_name();
-  const bool is_list = type.ends_with(",..."), is_choice = type.find('|') != type.npos;
-  std::string rows, values = known;
-  if (is_list && !values.empty()) values += " all";
-  // The words of rounding|bound are values; those of A:B|K/R are not, and have capitals.
-  if (is_choice && std::ranges::none_of(type, [](unsigned char c) { return std::isupper(c); })) {
-    values = type;
+// Returns what may follow the option of a row; null stands for --help and the like.
+const char* takes_of(const Row* row) {
+  if (row == nullptr || std::holds_alternative<bool*>(row->value)) return "nothing";
+  if (std::holds_alternative<FileOrOutput>(row->value)) return "optional";
+  if (row->traits.file != FileUse::no) return "file";
+  return std::holds_alternative<List>(row->value) ? "list" : "word";
+}
+
+std::string values_of(const Row* row) {
+  if (row == nullptr) return "";
+  std::string values = row->traits.values == nullptr ? "" : row->traits.values();
+  if (std::holds_alternative<List>(row->value) && !values.empty()) values += " all";
+  if (std::holds_alternative<Choice>(row->value)) {
+    values = row->type;
     std::ranges::replace(values, '|', ' ');
   }
-  const char* takes = is_list ? "list" : "word";
-  for (const char* file : {"FILE", "DIR", "JOBS"}) {
-    if (type.find(file) != type.npos) takes = "file";
-  }
-  if (option.get_expected_max() == 0 || option.get_items_expected_max() == 0) takes = "nothing";
-  if (name.starts_with("--json")) takes = "optional";
+  return values;
+}
+
+// Returns the rows of a script for an option, one for each of its names.
+std::string rows_of(const CLI::Option& option, const Row* of, const std::string& command) {
+  const char* const takes = takes_of(of);
+  const std::string values = values_of(of);
+  std::string rows;
   if (option.get_positional()) rows += row(command, "", takes, values, "");
   const auto add = [&](const std::string& spelling) {
     rows += row(command, spelling, takes, values, option.get_description());
@@ -131,8 +142,7 @@ std::string rows_of(const Command& command, const std::string& name) {
   std::string rows;
   for (const CLI::Option* option : command.app->get_options()) {
     const auto row = std::ranges::find(command.rows, option, &Row::option);
-    const auto values = row == command.rows.end() ? nullptr : row->traits.values;
-    rows += rows_of(*option, values == nullptr ? "" : values(), name);
+    rows += rows_of(*option, row == command.rows.end() ? nullptr : &*row, name);
   }
   return rows;
 }
@@ -160,15 +170,14 @@ struct ScriptReport final : Report {
 }  // namespace
 
 ReportPointer completion(const CompletionOptions& options, const std::vector<Command>& commands) {
-  const std::vector<std::string> names = {"bash", "zsh"};
-  const std::string& shell = options.shell;
-  if (shell.empty()) misuse("completion: no shell is named, expected ", join_or(names));
-  check_known("completion", shell, names);
+  std::vector<std::string> names;
+  for (const Shell& shell : kShells) names.emplace_back(shell.name);
+  if (options.shell.empty()) misuse("completion: no shell is named, expected ", join_or(names));
+  check_known("completion", options.shell, names);
+  const Shell& shell = *std::ranges::find(kShells, options.shell, &Shell::name);
   auto report = std::make_unique<ScriptReport>();
-  std::string& script = report->script;
-  script = cat("# Written by: convgrad completion ", shell, "\n", kKeepRows, rows_of(commands));
-  if (shell == "bash") script += kBash;
-  if (shell == "zsh") script = cat("#compdef convgrad\n", script, kZsh);  // how zsh finds it
+  report->script = cat(shell.first_line, "# Written by: convgrad completion ", shell.name, "\n",
+                       kKeepRows, rows_of(commands), shell.functions);
   return report;
 }
 

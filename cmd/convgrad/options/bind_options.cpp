@@ -155,23 +155,40 @@ CLI::Option* one_word(CLI::Option* option, std::function<std::string(std::string
       ->transform(CLI::Validator(std::move(check), ""));
 }
 
+// Returns the names as CLI11 takes them: "-i,--input", "--on,!--off", "OP,--op".
+std::string spelled(const OptionNames& names) {
+  Words words;
+  if (!names.place.empty()) words.push_back(names.place);
+  if (names.letter != 0) words.push_back(cat("-", names.letter));
+  if (!names.name.empty()) words.push_back("--" + names.name);
+  if (!names.alias.empty()) words.push_back("--" + names.alias);
+  if (!names.off.empty()) words.push_back("!--" + names.off);
+  return joined(words, ",");
+}
+
 // Adds a row to the parser, by what the row sets.
 struct Binder {
   CLI::App& app;
   const Row& row;
 
-  CLI::Option* add(auto& value) const { return app.add_option(row.names, value, row.help); }
+  CLI::Option* add(auto& value) const {
+    return app.add_option(spelled(row.names), value, row.help);
+  }
 
   CLI::Option* operator()(std::string* text) const {
-    if (row.names.find('{') != row.names.npos) {
-      return app.add_flag(row.names, *text, row.help)
-          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    }
-    const bool by_place = row.names.find('-') == row.names.npos;
-    return by_place && row.type != "FILE" ? add(*text) : one_word(add(*text), not_a_flag);
+    const bool is_manifest = row.name().empty() && row.type != "FILE";
+    return is_manifest ? add(*text) : one_word(add(*text), not_a_flag);
+  }
+  CLI::Option* operator()(const Choice& choice) const {
+    return row.name().empty() ? add(*choice.text) : one_word(add(*choice.text), not_a_flag);
+  }
+  CLI::Option* operator()(const List& list) const { return (*this)(list.text); }
+  CLI::Option* operator()(const FileOrOutput& file) const {
+    return app.add_flag(spelled(row.names) + "{-}", *file.path, row.help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
   CLI::Option* operator()(bool* flag) const {
-    return one_word(app.add_flag(row.names, *flag, row.help), truth);
+    return one_word(app.add_flag(spelled(row.names), *flag, row.help), truth);
   }
   CLI::Option* operator()(auto* number) const { return one_word(add(*number), tolerance); }
   CLI::Option* operator()(const Bytes& bytes) const {
@@ -185,19 +202,21 @@ struct Binder {
   }
   CLI::Option* operator()(Words* words) const {
     CLI::Option* option = add(*words);
-    if (!row.names.starts_with("-")) return option;
+    if (row.name().empty()) return option;
     return option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
-  CLI::Option* operator()(const Again& again) const {
-    return one_word(add(*again.words)->expected(1), row.type == "KEY=VALUE" ? tag : not_a_flag)
+  CLI::Option* each(Words& words, std::string (*check)(std::string&)) const {
+    return one_word(add(words)->expected(1), check)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
+  CLI::Option* operator()(const Again& again) const { return each(*again.words, not_a_flag); }
+  CLI::Option* operator()(const Tags& tags) const { return each(*tags.words, tag); }
   CLI::Option* operator()(const NumberList& numbers) const {
     const CLI::callback_t set = [words = numbers.words](const CLI::results_t& found) {
       *words = found;
       return true;
     };
-    return app.add_option(row.names, set, row.help)
+    return app.add_option(spelled(row.names), set, row.help)
         ->expected(1, 16)
         ->allow_extra_args(false)  // else CLI11 cuts "[3,,3]" itself, and drops what is empty
         ->trigger_on_parse();      // so that a list takes the place of one that was given before

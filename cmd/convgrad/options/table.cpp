@@ -1,7 +1,6 @@
 // table.cpp - see table.hpp. The order of rows is that of --help.
 #include "options/table.hpp"
 
-#include <algorithm>
 #include <functional>
 
 #include "convgrad/dtype.hpp"
@@ -48,117 +47,118 @@ std::string algorithms() { return "auto " + names_of(kernels(), &Kernel::name); 
 std::string suites() { return joined(suite_names()); }
 
 void add_tensors(Rows& rows, ProblemOptions& o) {
-  rows.add("-i,--input", "FILE", kTensors,
+  rows.add({"input", 'i'}, "FILE", kTensors,
            "x: NHWC, NCHW, ...: .npy, FILE.npz:NAME, or raw FILE:DTYPE[N,H,W,C]; - is stdin",
            &o.input, {.file = read, .question = "problem", .way = "files"});
-  rows.add("-g,--out-backprop", "FILE", kTensors, "dy, in the same layout; - is stdin",
+  rows.add({"out-backprop", 'g'}, "FILE", kTensors, "dy, in the same layout; - is stdin",
            &o.out_backprop, {.file = read, .question = "problem", .way = "files"});
-  rows.add("--input-dtype", "DTYPE", kTensors,
+  rows.add({"input-dtype"}, "DTYPE", kTensors,
            "of x, where its file holds uint16 or raw bytes instead: bfloat16, float8_e4m3fn, ...",
            &o.input_dtype, {.values = stored_dtypes});
-  rows.add("--out-backprop-dtype", "DTYPE", kTensors, "the same for dy", &o.out_backprop_dtype,
+  rows.add({"out-backprop-dtype"}, "DTYPE", kTensors, "the same for dy", &o.out_backprop_dtype,
            {.values = stored_dtypes});
 }
 
 // A variable sets it only with `of_job`, since variables say how the main job writes gradients.
 void add_output(Rows& rows, ProblemOptions& o, bool of_job = true) {
-  rows.add("-o,--output", "FILE", kTensors,
+  rows.add({"output", 'o'}, "FILE", kTensors,
            "filter gradient: FILE.npy, FILE.npz[:NAME], FILE.safetensors[:NAME]; - is stdout",
            &o.output, {.variable = of_job, .file = written});
 }
 
 void add_attributes(Rows& rows, ProblemOptions& o) {
-  rows.add("--filter-sizes", "R,S,C,K|FILE", kOperation,
+  rows.add({"filter-sizes"}, "R,S,C,K|FILE", kOperation,
            "shape of the gradient in TensorFlow's order, as numbers or an integer .npy",
            NumberList{&o.filter_sizes}, {.file = read, .question = "filter", .about = operation});
-  rows.add("-k,--kernel,--kernel-size", "R,S", kOperation,
+  rows.add({.name = "kernel", .letter = 'k', .alias = "kernel-size"}, "R,S", kOperation,
            "taps alone; the channels follow from the tensors", NumberList{&o.kernel},
            {.question = "filter", .about = operation});
-  rows.add("--filter-like", "FILE", kOperation, "a filter .npy whose shape is the gradient's",
+  rows.add({"filter-like"}, "FILE", kOperation, "a filter .npy whose shape is the gradient's",
            &o.filter_like, {.file = read, .question = "filter", .about = operation});
-  rows.add("-s,--strides", "SH,SW", kOperation, "1 by default", NumberList{&o.strides},
+  rows.add({"strides", 's'}, "SH,SW", kOperation, "1 by default", NumberList{&o.strides},
            {.about = operation});
-  rows.add("-p,--padding", "PADDING", kOperation,
+  rows.add({"padding", 'p'}, "PADDING", kOperation,
            "SAME, VALID, EXPLICIT, or numbers: 1 or 1,2 as PyTorch has them, or pairs", &o.padding,
            {.values = paddings, .question = "padding", .about = operation});
-  rows.add("--explicit-paddings", "B,A,...", kOperation,
+  rows.add({"explicit-paddings"}, "B,A,...", kOperation,
            "(before, after) for each spatial axis, or for every axis in data-format order",
            NumberList{&o.explicit_paddings}, {.question = "padding", .about = operation});
-  rows.add("-d,--dilations", "DH,DW", kOperation, "1 by default", NumberList{&o.dilations},
+  rows.add({"dilations", 'd'}, "DH,DW", kOperation, "1 by default", NumberList{&o.dilations},
            {.about = operation});
-  rows.add("-f,--data-format", "FORMAT", kOperation,
+  rows.add({"data-format", 'f'}, "FORMAT", kOperation,
            "NHWC (default) or NCHW; NDHWC or NCDHW; NWC or NCW; or channels_last, channels_first",
            &o.data_format, {.values = data_formats, .about = format});
-  rows.add("--groups", "G", kOperation, "checked against the shapes; needed only with --kernel",
+  rows.add({"groups"}, "G", kOperation, "checked against the shapes; needed only with --kernel",
            &o.groups, {.about = operation});
-  rows.add("--filter-format", "FORMAT", kOperation,
+  rows.add({"filter-format"}, "FORMAT", kOperation,
            "order of the gradient's axes: HWIO (default), OIHW or OHWI; D before H in 3-D, "
            "no H in 1-D; or RSCK, KCRS, KRSC",
            &o.filter_format, {.values = filter_formats, .about = format});
   rows.add(
-      "--out-dtype", "DTYPE", kOperation,
+      {"out-dtype"}, "DTYPE", kOperation,
       "dtype of the gradient: float16, bfloat16, float32 or float64; default the inputs', if alike",
       &o.out_dtype, {.values = computed_dtypes, .about = format});
-  rows.add("--use-cudnn-on-gpu,!--no-use-cudnn-on-gpu", "", kOperation,
+  rows.add({.name = "use-cudnn-on-gpu", .off = "no-use-cudnn-on-gpu"}, "", kOperation,
            "accepted for TensorFlow's sake; has no effect", &o.use_cudnn_on_gpu);
 }
 
 void add_problem(Rows& rows, ProblemOptions& o, const char* group) {
-  rows.add("--problem", "LINE", group,
+  rows.add({"problem"}, "LINE", group,
            "all in a line: conv2d n8 h56 w56 c64 k128 r3 s3 stride2 pad_same, or benchdnn's or "
            "MIOpenDriver's",
            &o.line, {.question = "problem"});
 }
 
 void add_operation(Rows& rows, ProblemOptions& o) {
-  rows.add("--op", "OP", kOperation,
+  rows.add({"op"}, "OP", kOperation,
            "conv2d, depthwise, conv3d or conv1d, or what TensorFlow or PyTorch calls it", &o.op,
            {.values = operations, .usual = true, .about = operation});
   add_attributes(rows, o);
 }
 
 // Adds the shapes of tensors that are made. `names` and `help` are those of the option for x.
-void add_shape(Rows& rows, ShapeOptions& o, const char* names, const char* help) {
+void add_shape(Rows& rows, ShapeOptions& o, const OptionNames& names, const char* help) {
   rows.add(names, "N,H,W,C", kProblem, help, NumberList{&o.input_shape},
            {.usual = true, .question = "problem", .way = "shape"});
-  rows.add("--out-channels", "K", kProblem, "channels of dy, with --kernel",
+  rows.add({"out-channels"}, "K", kProblem, "channels of dy, with --kernel",
            Whole{&o.out_channels, 1, kMuch},
            {.question = "problem", .way = "shape", .about = operation});
-  rows.add("--multiplier", "M", kProblem, "the same for depthwise: K = C*M; 1 by default",
+  rows.add({"multiplier"}, "M", kProblem, "the same for depthwise: K = C*M; 1 by default",
            Whole{&o.multiplier, 1, kMuch},
            {.question = "problem", .way = "shape", .about = operation});
 }
 
 void add_backend(Rows& rows, ExecutionOptions& o) {
-  rows.add("-b,--backend", "BACKEND", kExecution, "auto, cpu, cuda or reference", &o.backend,
+  rows.add({"backend", 'b'}, "BACKEND", kExecution, "auto, cpu, cuda or reference", &o.backend,
            {.values = backends});
-  rows.add("--device", "N", kExecution, "CUDA device number", Whole{&o.device, 0, 4095});
+  rows.add({"device"}, "N", kExecution, "CUDA device number", Whole{&o.device, 0, 4095});
 }
 
 void add_threads(Rows& rows, ExecutionOptions& o,
                  const char* help = "CPU threads; 0, the default, is all") {
-  rows.add("-t,--threads", "N", kExecution, help, Whole{&o.threads, 0, kMostThreads},
+  rows.add({"threads", 't'}, "N", kExecution, help, Whole{&o.threads, 0, kMostThreads},
            {.field = batch});
 }
 
 void add_memory_limit(Rows& rows, ExecutionOptions& o,
                       const char* help = "memory for sums and blocks, e.g. 512MiB") {
-  rows.add("--memory-limit", "SIZE", kExecution, help, Bytes{&o.memory_limit}, {.field = batch});
+  rows.add({"memory-limit"}, "SIZE", kExecution, help, Bytes{&o.memory_limit}, {.field = batch});
 }
 
 void add_raw(Rows& rows, ExecutionOptions& o, bool of_job = true) {
-  rows.add("--raw", "", kTensors,
+  rows.add({"raw"}, "", kTensors,
            "the elements alone in --output: little endian, C order, no header", &o.raw,
            {.variable = of_job});
 }
 
 void add_no_clobber(Rows& rows, ExecutionOptions& o, bool of_job = true) {
-  rows.add("--no-clobber", "", kExecution, "fail if --output exists", &o.no_clobber,
+  rows.add({"no-clobber"}, "", kExecution, "fail if --output exists", &o.no_clobber,
            {.variable = of_job});
 }
 
 void add_verbose(Rows& rows, ExecutionOptions& o, const char* help) {
-  rows.add("-v,--verbose", "", kReporting, help, &o.verbose, {.field = batch, .question = "text"});
+  rows.add({"verbose", 'v'}, "", kReporting, help, &o.verbose,
+           {.field = batch, .question = "text"});
 }
 
 // Adds what the main job and verify have in common.
@@ -170,13 +170,13 @@ void add_job(Rows& rows, Options& o, bool of_job) {
   add_problem(rows, o.problem, kOperation);
   add_backend(rows, e);
   add_threads(rows, e);
-  rows.add("-a,--algorithm", "NAME", kExecution, "a row of --list-algorithms, or auto",
+  rows.add({"algorithm", 'a'}, "NAME", kExecution, "a row of --list-algorithms, or auto",
            &e.algorithm, {.values = algorithms});
-  rows.add("--list-algorithms", "", kExecution,
+  rows.add({"list-algorithms"}, "", kExecution,
            "print the algorithms and, if a problem is given, which of them can compute it",
            &e.list_algorithms, {.field = batch});
   add_memory_limit(rows, e);
-  rows.add("--dry-run", "", kExecution, "print the plan, FLOPs, bytes and memory; compute nothing",
+  rows.add({"dry-run"}, "", kExecution, "print the plan, FLOPs, bytes and memory; compute nothing",
            &e.dry_run, {.field = batch});
   add_no_clobber(rows, e, of_job);
   add_raw(rows, e, of_job);
@@ -184,50 +184,50 @@ void add_job(Rows& rows, Options& o, bool of_job) {
 }
 
 void add_criteria(Rows& rows, CriterionOptions& o) {
-  rows.add("--rtol", "X", kComparison, "pass if |got-want| <= atol + rtol*|want|", &o.rtol,
+  rows.add({"rtol"}, "X", kComparison, "pass if |got-want| <= atol + rtol*|want|", &o.rtol,
            {.question = "criterion"});
-  rows.add("--atol", "X", kComparison, "see --rtol; the one that is not given is 0", &o.atol,
+  rows.add({"atol"}, "X", kComparison, "see --rtol; the one that is not given is 0", &o.atol,
            {.question = "criterion"});
-  rows.add("--max-ulp", "N", kComparison,
+  rows.add({"max-ulp"}, "N", kComparison,
            "pass if at most N steps between numbers of the dtype apart", Whole{&o.max_ulp},
            {.question = "criterion"});
-  rows.add("--bitwise", "", kComparison, "pass if every bit is equal (any NaN equals any NaN)",
+  rows.add({"bitwise"}, "", kComparison, "pass if every bit is equal (any NaN equals any NaN)",
            &o.bitwise, {.question = "criterion"});
 }
 
 void add_difference(Rows& rows, std::string& file) {
-  rows.add("--save-diff", "FILE", kOutput,
+  rows.add({"save-diff"}, "FILE", kOutput,
            "got - want as .npy, 0 where they are equal: float32, or float64 if one of them is",
            &file, {.file = written});
 }
 
 void add_fail_vacuous(Rows& rows, bool& value, const char* group) {
-  rows.add("--fail-vacuous", "", group, "status 1 where the data can show no fault, such as zeros",
+  rows.add({"fail-vacuous"}, "", group, "status 1 where the data can show no fault, such as zeros",
            &value);
 }
 
 void add_json(Rows& rows, Options& o) {
-  rows.add("--json{-}", "", kReporting, "report as JSON on stdout, or --json=FILE", &o.json,
-           {.variable = false, .field = batch});
+  rows.add({"json"}, "", kReporting, "report as JSON on stdout, or --json=FILE",
+           FileOrOutput{&o.json}, {.variable = false, .field = batch});
 }
 
 // Adds what stands last in every command that computes.
 void add_report(Rows& rows, Options& o) {
   add_json(rows, o);
-  rows.add("--tag", "KEY=VALUE", kReporting, "kept with the report; again for more",
-           Again{&o.tag_words}, {.field = batch});
+  rows.add({"tag"}, "KEY=VALUE", kReporting, "kept with the report; again for more",
+           Tags{&o.tag_words}, {.field = batch});
 }
 
 void add_compute(Rows& rows, Options& o) {
   add_job(rows, o, true);
-  rows.add("--accumulate", "", kExecution, "add the gradient to what --output holds",
+  rows.add({"accumulate"}, "", kExecution, "add the gradient to what --output holds",
            &o.execution.accumulate, {.field = nobody});
-  rows.add("--batch-range", "A:B|K/R", kExecution,
+  rows.add({"batch-range"}, "A:B|K/R", kExecution,
            "sum images A to B-1, or the K-th of R parts, into a file for convgrad reduce",
            &o.execution.batch_range);
-  rows.add("--mpi", "", kExecution, "one gradient by all processes of mpirun -n R convgrad ...",
+  rows.add({"mpi"}, "", kExecution, "one gradient by all processes of mpirun -n R convgrad ...",
            &o.execution.mpi, {.field = batch});
-  rows.add("--spot-check", "N", kExecution,
+  rows.add({"spot-check"}, "N", kExecution,
            "check N elements of the gradient, and its corners, before it is written; 16 by default "
            "on a device, else 0",
            Whole{&o.execution.spot_check, 0, kMuch});
@@ -237,165 +237,169 @@ void add_compute(Rows& rows, Options& o) {
 void add_verify(Rows& rows, VerifyCommand& o) {
   VerifyOptions& v = o.verify;
   add_job(rows, o, false);
-  rows.add("--result", "FILE", kComparison,
+  rows.add({"result"}, "FILE", kComparison,
            "judge this gradient instead of computing one; again for each run of a kernel",
            Again{&v.results}, {.usual = true, .file = read});
-  rows.add("--golden", "FILE", kComparison,
+  rows.add({"golden"}, "FILE", kComparison,
            "judge this gradient too; with a tolerance: compare with it, not with the reference",
            &v.golden, {.usual = true, .file = updated});
-  rows.add("--update-golden", "", kComparison,
+  rows.add({"update-golden"}, "", kComparison,
            "compare with the reference, and on a match write the gradient to --golden",
            &v.update_golden, {.field = nobody});
-  rows.add("--signs", "S", kComparison,
+  rows.add({"signs"}, "S", kComparison,
            "the kernel ran on the dy of generate --signs S: no order but n, p, q, and --slack 1",
            Whole{&v.signs}, {.usual = true});
-  rows.add("--accumulated-on", "FILE", kComparison,
+  rows.add({"accumulated-on"}, "FILE", kComparison,
            "what the result's memory held: beta*FILE + alpha*gradient is expected",
            &v.accumulated_on, {.file = read});
-  rows.add("--alpha", "X", kComparison, "what the gradient was multiplied by; 1 by default",
+  rows.add({"alpha"}, "X", kComparison, "what the gradient was multiplied by; 1 by default",
            Real{&v.alpha});
-  rows.add("--beta", "X", kComparison, "the same for --accumulated-on", Real{&v.beta});
-  rows.add("--criterion", "rounding|bound", kComparison,
-           "errors as rounding makes them, the default, or the worst case", &v.criterion);
-  rows.add("--slack", "X", kComparison,
+  rows.add({"beta"}, "X", kComparison, "the same for --accumulated-on", Real{&v.beta});
+  rows.add({"criterion"}, "rounding|bound", kComparison,
+           "errors as rounding makes them, the default, or the worst case", Choice{&v.criterion});
+  rows.add({"slack"}, "X", kComparison,
            "of --criterion rounding: so many times the errors of a right sum pass; 3 by default",
            &v.slack);
   rows.add(
-      "--longest-sum", "N", kComparison,
+      {"longest-sum"}, "N", kComparison,
       "the result was summed in runs of at most N pixels, so smaller errors are expected of it",
       Whole{&v.longest_sum, 1});
-  rows.add("--adders", "tensor-core|ieee", kComparison,
+  rows.add({"adders"}, "tensor-core|ieee", kComparison,
            "whether adders may have cut digits off, the default of 16-bit data, or only rounded",
-           &v.adders);
-  rows.add("--order", "any|natural", kComparison,
-           "errors of sums in any order, the default, or in n, z, p, q alone", &v.order);
+           Choice{&v.adders});
+  rows.add({"order"}, "any|natural", kComparison,
+           "errors of sums in any order, the default, or in n, z, p, q alone", Choice{&v.order});
   add_criteria(rows, v);
-  rows.add("--accept", "FAULT,...", kComparison,
+  rows.add({"accept"}, "FAULT,...", kComparison,
            "match what the diagnosis explains by these faults, such as low_precision_sums",
-           &v.accept);
+           List{&v.accept});
   add_fail_vacuous(rows, v.fail_vacuous, kComparison);
-  rows.add("--fail-assumed", "", kComparison,
+  rows.add({"fail-assumed"}, "", kComparison,
            "status 1 where it matches only if it sums in another order than n, z, p, q",
            &v.fail_assumed);
-  rows.add("--sample", "N", kExtent,
+  rows.add({"sample"}, "N", kExtent,
            "compare N elements, chosen by the seed, and all corners; each costs N*P*Q",
            Whole{&v.sample, 1});
-  rows.add("--seed", "N", kExtent, "of --sample; 1 by default", Whole{&v.seed});
+  rows.add({"seed"}, "N", kExtent, "of --sample; 1 by default", Whole{&v.seed});
   rows.add(
-      "--diagnosis", "off|quick|full", kMismatch,
+      {"diagnosis"}, "off|quick|full", kMismatch,
       "look for the fault that explains a mismatch: for some seconds, the default, or to the end",
-      &v.diagnosis);
-  rows.add("--show", "N", kReporting, "list the N elements that are most off",
+      Choice{&v.diagnosis});
+  rows.add({"show"}, "N", kReporting, "list the N elements that are most off",
            Whole{&v.show, 1, 10000});
   add_difference(rows, v.save_diff);
   add_report(rows, o);
 }
 
 void add_compare(Rows& rows, CompareOptions& o) {
-  rows.add("GOT", "FILE", "", "the array to check, an archive or a folder of them; - is stdin",
-           &o.got, {.file = read});
-  rows.add("WANT", "FILE", "", "what is expected; - is stdin", &o.want, {.file = read});
+  rows.add({.place = "GOT"}, "FILE", "",
+           "the array to check, an archive or a folder of them; - is stdin", &o.got,
+           {.file = read});
+  rows.add({.place = "WANT"}, "FILE", "", "what is expected; - is stdin", &o.want, {.file = read});
   add_criteria(rows, o);
-  rows.add("--equal-nan,!--no-equal-nan", "", kComparison, "NaN equals NaN; on by default",
-           &o.equal_nan);
+  rows.add({.name = "equal-nan", .off = "no-equal-nan"}, "", kComparison,
+           "NaN equals NaN; on by default", &o.equal_nan);
   add_difference(rows, o.save_diff);
-  rows.add("--no-clobber", "", kOutput, "fail if a file to be written exists",
+  rows.add({"no-clobber"}, "", kOutput, "fail if a file to be written exists",
            &o.execution.no_clobber);
   add_report(rows, o);
 }
 
 void add_batch(Rows& rows, BatchOptions& o) {
   ExecutionOptions& e = o.execution;
-  rows.add("manifest", "JOBS.jsonl|.json|-", "",
+  rows.add({.place = "manifest"}, "JOBS.jsonl|.json|-", "",
            "one job a line, JSON Lines, or a JSON array; - is stdin", &o.manifest, {.file = read});
-  rows.add("--match", "RE", kJobs,
+  rows.add({"match"}, "RE", kJobs,
            "only jobs in whose name this regular expression (ECMAScript's) is found", &o.match);
-  rows.add("--shard", "K/R", kJobs,
+  rows.add({"shard"}, "K/R", kJobs,
            "the K-th of R parts, K from 1: jobs on lines K, K+R, K+2R, ...", &o.shard);
   add_fail_vacuous(rows, o.fail_vacuous, kJobs);
-  rows.add("--keep-going", "", kJobs, "run the other jobs after a failure", &o.keep_going,
+  rows.add({"keep-going"}, "", kJobs, "run the other jobs after a failure", &o.keep_going,
            {.usual = true});
-  rows.add("--resume", "", kJobs, "skip jobs that were done before and whose files are unchanged",
+  rows.add({"resume"}, "", kJobs, "skip jobs that were done before and whose files are unchanged",
            &o.resume, {.usual = true});
-  rows.add("--state", "FILE", kJobs,
-           "where --resume keeps what was done; MANIFEST.state by default", &o.state);
-  rows.add("-j,--jobs", "N", kExecution, "jobs at a time; 0 is one per thread; 1 by default",
+  rows.add({"state"}, "FILE", kJobs,
+           "where --resume keeps what was done; MANIFEST.state by default", &o.state,
+           {.file = written});
+  rows.add({"jobs", 'j'}, "N", kExecution, "jobs at a time; 0 is one per thread; 1 by default",
            Whole{&o.jobs, 0, kMostJobs});
   add_threads(rows, e, "CPU threads of all jobs together; 0, the default, is all");
   add_memory_limit(rows, e, "memory of all jobs together, e.g. 2GiB");
-  rows.add("-b,--backend", "BACKEND", kExecution, "for jobs that name none", &e.backend,
+  rows.add({"backend", 'b'}, "BACKEND", kExecution, "for jobs that name none", &e.backend,
            {.values = backends});
-  rows.add("-a,--algorithm", "NAME", kExecution, "for jobs that name none", &e.algorithm,
+  rows.add({"algorithm", 'a'}, "NAME", kExecution, "for jobs that name none", &e.algorithm,
            {.values = algorithms});
-  rows.add("--dry-run", "", kExecution, "check all jobs and print their plans; run none",
+  rows.add({"dry-run"}, "", kExecution, "check all jobs and print their plans; run none",
            &e.dry_run);
-  rows.add("--junit", "FILE", kReporting, "the results as JUnit's XML", &o.junit, {.usual = true});
+  rows.add({"junit"}, "FILE", kReporting, "the results as JUnit's XML", &o.junit,
+           {.usual = true, .file = written});
   add_report(rows, o);
 }
 
 void add_bench(Rows& rows, BenchOptions& o) {
   add_tensors(rows, o.problem);
   add_operation(rows, o.problem);
-  add_shape(rows, o, "--input-shape",
+  add_shape(rows, o, {"input-shape"},
             "x in data-format order; the tensors are made, from a fixed seed");
   add_problem(rows, o.problem, kProblem);
-  rows.add("--suite", "NAME|FILE", kProblem,
+  rows.add({"suite"}, "NAME|FILE", kProblem,
            "one problem a line: a name of --list-suites, or a file (docs/bench.md)", &o.suite,
            {.values = suites, .file = read, .question = "problem"});
-  rows.add("--list-suites", "", kProblem, "print the suites that have names", &o.list_suites);
+  rows.add({"list-suites"}, "", kProblem, "print the suites that have names", &o.list_suites);
   rows.add(
-      "--network", "NETWORK", kProblem,
+      {"network"}, "NETWORK", kProblem,
       "every layer of a network of the suite networks; totals count each as often as it occurs",
       &o.network, {.question = "problem"});
-  rows.add("--batch", "N", kProblem, "that many images in each problem of a suite or network",
+  rows.add({"batch"}, "N", kProblem, "that many images in each problem of a suite or network",
            Whole{&o.batch, 1});
-  rows.add("--only", "PART", kProblem, "the suite's problems whose names hold PART", &o.only);
-  rows.add("--dtype", "DTYPE,...", kProblem, "a list, or all; float32 by default", &o.dtype,
+  rows.add({"only"}, "PART", kProblem, "the suite's problems whose names hold PART", &o.only);
+  rows.add({"dtype"}, "DTYPE,...", kProblem, "a list, or all; float32 by default", List{&o.dtype},
            {.values = computed_dtypes});
-  rows.add("-a,--algorithm", "NAME,...", kExecution,
-           "a list, auto (the default), or all that can compute the problem", &o.algorithm,
+  rows.add({"algorithm", 'a'}, "NAME,...", kExecution,
+           "a list, auto (the default), or all that can compute the problem", List{&o.algorithm},
            {.values = algorithms});
-  rows.add("-t,--threads", "N,...", kExecution, "a list; 0, the default, is all", &o.threads);
-  rows.add("--warmup", "N", kMeasurement, "runs that are not measured; 1 by default",
+  rows.add({"threads", 't'}, "N,...", kExecution, "a list; 0, the default, is all",
+           List{&o.threads});
+  rows.add({"warmup"}, "N", kMeasurement, "runs that are not measured; 1 by default",
            Whole{&o.warmup, 0, kMuch});
-  rows.add("--repeat", "N", kMeasurement, "least number of measured runs; 10 by default",
+  rows.add({"repeat"}, "N", kMeasurement, "least number of measured runs; 10 by default",
            Whole{&o.repeat, 1, kMuch});
-  rows.add("--min-time", "S", kMeasurement,
+  rows.add({"min-time"}, "S", kMeasurement,
            "least total of measured runs, in seconds; 0.5 by default", &o.min_time);
-  rows.add("--no-peaks", "", kMeasurement, "do not measure the machine's peaks", &o.no_peaks);
+  rows.add({"no-peaks"}, "", kMeasurement, "do not measure the machine's peaks", &o.no_peaks);
   add_backend(rows, o.execution);
   add_memory_limit(rows, o.execution);
   add_report(rows, o);
 }
 
 void add_generate(Rows& rows, GenerateOptions& o) {
-  rows.add("OP,--op", "NAME", kProblem,
+  rows.add({.name = "op", .place = "OP"}, "NAME", kProblem,
            "conv2d, depthwise, conv3d or conv1d, or TensorFlow's op name", &o.problem.op,
            {.values = operations, .usual = true, .about = operation});
-  add_shape(rows, o, "--shape,--input-shape", "shape of x in data-format order");
+  add_shape(rows, o, {.name = "shape", .alias = "input-shape"}, "shape of x in data-format order");
   add_problem(rows, o.problem, kProblem);
-  rows.add("--from", "FILE", kProblem,
+  rows.add({"from"}, "FILE", kProblem,
            "a dy, for --signs alone: --output gets it with other signs; - is stdin", &o.from,
            {.variable = false, .file = read});
-  rows.add("--signs", "S", kProblem,
+  rows.add({"signs"}, "S", kProblem,
            "each pixel of --from times a random +1 or -1, for verify --signs", Whole{&o.signs},
            {.usual = true, .variable = false});
-  rows.add("--dtype", "DTYPE", kProblem,
+  rows.add({"dtype"}, "DTYPE", kProblem,
            "float16, bfloat16, float32 (default) or float64; of --from: as --out-backprop-dtype",
            &o.dtype, {.values = stored_dtypes});
-  rows.add("--dist", "int|normal|uniform|adversarial", kProblem,
-           "distribution of the elements; int, the default, has exact gradients", &o.dist,
+  rows.add({"dist"}, "int|normal|uniform|adversarial", kProblem,
+           "distribution of the elements; int, the default, has exact gradients", Choice{&o.dist},
            {.usual = true});
-  rows.add("--seed", "S", kProblem, "the same files for the same seed, anywhere; 1 by default",
+  rows.add({"seed"}, "S", kProblem, "the same files for the same seed, anywhere; 1 by default",
            Whole{&o.seed});
-  rows.add("--nonfinite", "", kProblem, "a NaN and an infinity in each tensor", &o.nonfinite);
+  rows.add({"nonfinite"}, "", kProblem, "a NaN and an infinity in each tensor", &o.nonfinite);
   add_attributes(rows, o.problem);
-  rows.add("-o,--output", "DIR|FILE", kOutput,
+  rows.add({"output", 'o'}, "DIR|FILE", kOutput,
            "folder for input.npy, out_backprop.npy and gradient.npy; a file with --signs",
            &o.problem.output, {.variable = false, .file = written});
-  rows.add("--clobber,!--no-clobber", "", kOutput, "replace files that are there; off by default",
-           &o.clobber);
-  rows.add("--dry-run", "", kExecution, "print shapes and bytes; write nothing",
+  rows.add({.name = "clobber", .off = "no-clobber"}, "", kOutput,
+           "replace files that are there; off by default", &o.clobber);
+  rows.add({"dry-run"}, "", kExecution, "print shapes and bytes; write nothing",
            &o.execution.dry_run);
   add_threads(rows, o.execution);
   add_memory_limit(rows, o.execution);
@@ -403,8 +407,8 @@ void add_generate(Rows& rows, GenerateOptions& o) {
 }
 
 void add_reduce(Rows& rows, ReduceOptions& o) {
-  rows.add("files", "FILE...", "", "what --batch-range has written, in any order", &o.parts,
-           {.file = read, .called = "PARTS"});
+  rows.add({.place = "files"}, "FILE...", "", "what --batch-range has written, in any order",
+           &o.parts, {.file = read, .called = "PARTS"});
   add_output(rows, o.problem);
   add_raw(rows, o.execution);
   add_no_clobber(rows, o.execution);
@@ -413,28 +417,29 @@ void add_reduce(Rows& rows, ReduceOptions& o) {
 }
 
 void add_inspect(Rows& rows, InspectOptions& o) {
-  rows.add("files", "FILE...", "", "- is stdin", &o.paths, {.file = read, .called = "FILE"});
+  rows.add({.place = "files"}, "FILE...", "", "- is stdin", &o.paths,
+           {.file = read, .called = "FILE"});
   add_json(rows, o);
 }
 
 void add_info(Rows& rows, InfoOptions& o) {
-  rows.add("--peaks", "", kExecution, "measure multiply-adds and memory; takes a second", &o.peaks,
+  rows.add({"peaks"}, "", kExecution, "measure multiply-adds and memory; takes a second", &o.peaks,
            {.usual = true});
   add_threads(rows, o.execution);
   add_json(rows, o);
 }
 
 void add_completion(Rows& rows, CompletionOptions& o) {
-  rows.add("shell", "bash|zsh", "", "the shell that reads them", &o.shell);
+  rows.add({.place = "shell"}, "bash|zsh", "", "the shell that reads them", Choice{&o.shell});
 }
 
 // Adds what every command has.
 void add_text(Rows& rows, Options& o) {
-  rows.add("-q,--quiet", "", kReporting,
+  rows.add({"quiet", 'q'}, "", kReporting,
            "no text but errors: the exit status, files, -o - and --json say it all", &o.quiet,
            {.field = batch, .question = "text"});
-  rows.add("--color", "auto|always|never", kReporting,
-           "auto: on a terminal, unless NO_COLOR is set", &o.color, {.field = batch});
+  rows.add({"color"}, "auto|always|never", kReporting,
+           "auto: on a terminal, unless NO_COLOR is set", Choice{&o.color}, {.field = batch});
 }
 
 template <typename Own>
@@ -454,60 +459,21 @@ Command verify_command(VerifyCommand& o) {
   return command("verify", "check a gradient against the reference", kVerifyFooter, o, add_verify);
 }
 
-// Returns the paths that an option names.
-Words paths_of(const Value& value) {
-  if (const auto* text = std::get_if<std::string*>(&value)) return {**text};
-  if (const auto* again = std::get_if<Again>(&value)) return *again->words;
-  if (const auto* words = std::get_if<Words*>(&value)) return **words;
-  const Words& numbers = *std::get<NumberList>(value).words;
-  return is_file_name(numbers) ? numbers : Words{};
+Command batch_command(BatchOptions& o) {
+  Command result =
+      command("batch", "compute or verify many problems, one a line", kBatchFooter, o, add_batch);
+  result.checks_report_itself = true;
+  return result;
+}
+
+Command completion_command(CompletionOptions& o) {
+  Command result =
+      command("completion", "print completions for a shell", kCompletionFooter, o, add_completion);
+  result.is_never_quiet = true;
+  return result;
 }
 
 }  // namespace
-
-Words Row::long_names() const {
-  Words found;
-  for (std::size_t at = 0; (at = names.find("--", at)) != names.npos;) {
-    const std::size_t end = std::min(names.find_first_of(",{", at), names.size());
-    found.push_back(names.substr(at + 2, end - at - 2));
-    at = end;
-  }
-  return found;
-}
-
-std::string Row::name() const {
-  const Words all = long_names();
-  return all.empty() ? "" : all.front();
-}
-
-void Rows::add(const char* names, const char* type, const char* group, const char* help,
-               Value value, const Traits& traits) {
-  push_back({names, type, group, help, value, traits});
-}
-
-const Row* Rows::find(const std::string& name) const {
-  const auto found = std::ranges::find_if(
-      *this, [&](const Row& row) { return std::ranges::count(row.long_names(), name) > 0; });
-  return found == end() ? nullptr : &*found;
-}
-
-std::vector<NamedFile> Rows::files() const {
-  std::vector<NamedFile> files;
-  for (const Row& row : *this) {
-    FileUse use = row.traits.file;
-    if (use == no) continue;
-    const std::string name = row.name();
-    if (use == updated) {
-      const bool update = *std::get<bool*>(find("update-" + name)->value);
-      use = update ? written : read;
-    }
-    const std::string flag = row.traits.called != nullptr ? row.traits.called
-                             : name.empty()               ? row.names
-                                                          : "--" + name;
-    for (const std::string& path : paths_of(row.value)) files.push_back({flag, path, use});
-  }
-  return files;
-}
 
 std::vector<Command> job_commands(VerifyCommand& options) {
   return {compute_command(options), verify_command(options)};
@@ -518,8 +484,7 @@ std::vector<Command> commands_of(AllOptions& all) {
           verify_command(all.verify),
           command("compare", "compare two arrays of any shape", kCompareFooter, all.compare,
                   add_compare),
-          command("batch", "compute or verify many problems, one a line", kBatchFooter, all.batch,
-                  add_batch),
+          batch_command(all.batch),
           command("bench", "measure the speed of gradients", kBenchFooter, all.bench, add_bench),
           command("generate", "make x, dy and their golden gradient", kGenerateFooter, all.generate,
                   add_generate),
@@ -529,8 +494,7 @@ std::vector<Command> commands_of(AllOptions& all) {
                   add_inspect),
           command("info", "say what this program and this machine can do", kInfoFooter, all.info,
                   add_info),
-          command("completion", "print completions for a shell", kCompletionFooter, all.completion,
-                  add_completion)};
+          completion_command(all.completion)};
 }
 
 }  // namespace convgrad::cli

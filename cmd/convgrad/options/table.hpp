@@ -28,6 +28,18 @@ struct NumberList {
 struct Again {
   Words* words;  // one each time that it is given
 };
+struct Tags {
+  Words* words;  // the same, of the form KEY=VALUE
+};
+struct Choice {
+  std::string* text;  // one of the words of the row's type, "off|quick|full"
+};
+struct List {
+  std::string* text;  // words with commas between them, as it is spelled
+};
+struct FileOrOutput {
+  std::string* path;  // "-" where no value is given
+};
 struct Bytes {
   std::uint64_t* value;  // "512MiB"
 };
@@ -39,7 +51,7 @@ struct Whole {
   std::int64_t least = 0, most = std::numeric_limits<std::int64_t>::max();
 };
 using Value = std::variant<std::string*, bool*, double*, std::optional<double>*, Words*, NumberList,
-                           Again, Bytes, Real, Whole>;
+                           Again, Tags, Choice, List, FileOrOutput, Bytes, Real, Whole>;
 
 // Says whose field an option is in the manifest of a batch: of a job, of all of them, or nobody's,
 // since a job that is run again would give another result.
@@ -58,23 +70,31 @@ struct Traits {
   About about = About::other;
 };
 
+// Names are without hyphens. An option that only stands by its place has none but that.
+struct OptionNames {
+  std::string name = {};   // long
+  char letter = 0;         // 0: none
+  std::string alias = {};  // another long one
+  std::string off = {};    // of a flag: turns it off
+  std::string place = {};  // what --help calls it where it stands by its place
+};
+
 struct Row {
-  std::string
-      names;         // "-i,--input"; "--on,!--off"; "--json{-}", - without a value; "GOT", by place
-  std::string type;  // "FILE"; "" of flags
+  OptionNames names;
+  std::string type;   // "FILE"; "" of flags
   std::string group;  // heading of --help
   std::string help;
   Value value;
   Traits traits;
   CLI::Option* option = nullptr;  // as it is bound
 
-  Words long_names() const;  // without hyphens
-  std::string name() const;  // the first of them, or ""
+  Words long_names() const;
+  const std::string& name() const { return names.name; }  // "" if it has a place alone
 };
 
 struct Rows : std::vector<Row> {
-  void add(const char* names, const char* type, const char* group, const char* help, Value value,
-           const Traits& traits = {});
+  void add(const OptionNames& names, const char* type, const char* group, const char* help,
+           Value value, const Traits& traits = {});
   const Row* find(const std::string& name) const;  // null if there is none
   std::vector<NamedFile> files() const;            // that the options name now
 };
@@ -83,7 +103,11 @@ struct Command {
   std::string name, help;
   const char* footer;  // of --help
   Options& options;
-  Rows rows;                // which set them
+  Rows rows;  // which set them
+  // batch looks at its manifest's files before it checks what the report replaces.
+  bool checks_report_itself = false;
+  // A script for a shell is what was asked for, like a file: CONVGRAD_QUIET must not empty it.
+  bool is_never_quiet = false;
   CLI::App* app = nullptr;  // as it is bound
 };
 
