@@ -1,8 +1,7 @@
-"""Flag, CONVGRAD_* variable, default: in this order."""
+"""Flag, CONVGRAD_* variable, default: in this order. test_options.py has the variable of each option."""
 import re
 
-import numpy as np
-from harness import ROOT, CliTest, Problem, commands, npy_bytes, options_of, parse_report, save, small
+from harness import ROOT, CliTest, Problem, npy_bytes, parse_report, small
 
 
 class LayeringTest(CliTest):
@@ -111,32 +110,6 @@ class Precedence(LayeringTest):
         self.assertEqual(parse_report(result.out)["execution"]["threads"], 1)
         for front, name in ((["-t", 1], "threads"), (["-i", "x.npy"], "input"), (["-q"], "quiet")):
             self.assert_one_error(self.run_here(*front, "verify", *self.base), 2, f"--{name}: given in front of verify, expected behind it")
-
-
-class Everything(LayeringTest):
-    """Whatever option a command has: it has a variable, too."""
-
-    def names(self, command):
-        for names, takes in options_of(command):
-            name = next((name for name in names if name.startswith("--")), "--help")   # -h
-            if name not in ("--help", "--version", "--json"):
-                yield name[2:], takes
-
-    def test_variables(self):
-        ignored = {"verify": {"output", "raw", "accumulate", "no-clobber"}, "generate": {"output", "from", "signs"}}
-        for command in commands():
-            if ["--json"] not in [names for names, _ in options_of(command)]:
-                continue   # completion: no report says which variables had a say
-            for name, takes in self.names(command):
-                if name in ignored.get(command, ()):
-                    continue
-                variable = "CONVGRAD_" + name.upper().replace("-", "_")
-                word = "never" if name == "color" else "1" if takes else "true"
-                with self.subTest(command=command, variable=variable):
-                    result = self.run_here(*[command] * bool(command), "--json", env={variable: word})
-                    report = parse_report(result.out)
-                    said = report["command_line"] + report.get("error", {}).get("message", "")
-                    self.assertIn(variable, said)
 
 
 class Page(LayeringTest):

@@ -235,7 +235,7 @@ class Examples(SchemaTest):
         """Every example of every --help that can write a report."""
         folder = ExampleFolder(self.folder)
         reports = 0
-        quick = " --no-peaks --min-time 0 --repeat 1"   # test_help.py runs them as they are
+        quick = " --no-peaks --min-time 0 --repeat 1"   # test_options.py runs them as they are
         for name in commands():
             for line in folder.examples(name):
                 line += quick if line.startswith("convgrad bench ") else ""
