@@ -6,7 +6,6 @@ import numpy as np
 from harness import OPS, CliTest, npy_bytes, options_of, raw_npy, save
 
 USAGE, INPUT = 2, 3
-BEYOND = (2**63, 2**64, 10**30)
 
 # Per op: x, dy, and flags that fit them.
 JOBS = {
@@ -84,24 +83,16 @@ class Shapes(ErrorTest):
 
 
 class Attributes(ErrorTest):
-    def test_zero_and_negative(self):
-        """Of each axis: problem_test.cpp."""
-        for op, bad in itertools.product(OPS, (0, -1, -(2**31), -(2**63))):
-            for flag, name in (("s", "--strides"), ("d", "--dilations"), ("k", "--kernel"), ("groups", "--groups")):
+    def test_numbers_out_of_range(self):
+        """One of each kind; problem_test.cpp has every axis and bound."""
+        flags = (("s", "--strides"), ("d", "--dilations"), ("k", "--kernel"), ("groups", "--groups"))
+        for op, bad in itertools.product(OPS, (0, -1, -(2**63), 2**63, 10**30)):
+            for flag, name in flags:
                 self.refuse(INPUT, [name, str(bad)], *self.job(op, **{flag: bad}))
-            if bad < -(2**31):
-                self.refuse(INPUT, ["--explicit-paddings", str(bad), "at least -2147483648"],
-                            *self.job(op, p="explicit", explicit_paddings=bad))
-
-    def test_beyond_64_bits(self):
-        for op, value in itertools.product(OPS, (*BEYOND, *(-v - 1 for v in BEYOND))):
-            for flag in ("s", "d", "k", "groups"):
-                name = {"s": "--strides", "d": "--dilations", "k": "--kernel"}.get(flag, "--groups")
-                self.refuse(INPUT, [name, str(value)], *self.job(op, **{flag: value}))
-            self.refuse(INPUT, ["--explicit-paddings", str(value)],
-                        *self.job(op, p="explicit", explicit_paddings=value))
-            self.refuse(INPUT, ["--filter-sizes", str(value)], *self.job(
-                op, k=None, filter_sizes=",".join([str(value)] * len(JOBS[op]["x"]))))
+            if abs(bad) > 1:
+                self.refuse(INPUT, ["--explicit-paddings", str(bad)], *self.job(op, p="explicit", explicit_paddings=bad))
+                self.refuse(INPUT, ["--filter-sizes", str(bad)], *self.job(
+                    op, k=None, filter_sizes=",".join([str(bad)] * len(JOBS[op]["x"]))))
 
     def test_not_numbers(self):
         for word in ("abc", "1.5", "3x", "1e3", "0x3", "+-1", "1;2", "nan", "inf", "3,,x", "٣"):

@@ -303,25 +303,6 @@ class Hints(WordsTest):
                                     ([*FILTER, "--lhs-dilation=2"], 2, "put the zeros between x's pixels")):
             self.assert_one_error(self.run_here("--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-o", "no.npy", *flags)
                                   if flags[0] != "--op" else self.run_here(*flags, "-i", "x.npy"), status, part)
-        save(self.folder / "line.npy", np.ones((2, 9, 3)))
-        self.assert_one_error(self.run_here("--op", "conv1d", "-i", "line.npy", "-g", "line.npy", "-k", 3, "-d", 2, "-p", "causal",
-                                            "-o", "no.npy"), 2, "'causal' is unknown; it is -p '[[4,0]]'")
-
-    def test_output_padding_of_transposed_layers(self):
-        # y of 22x22 by stride 3,2, dilation 4, padding 1,2 and output_padding 2,3 from 4x4.
-        save(self.folder / "g.npy", self.x[:, :1, :1] + np.ones((2, 22, 22, 3)))
-        save(self.folder / "u.npy", np.ones((2, 4, 4, 3)))
-        rest = ["-k", "4,5", "-s", "3,2", "-d", 4]
-        said = self.refuse(3, ["-p '[[1,1],[2,-1]]': then it fits"], *rest, "-p", "1,2", tensors=("g.npy", "u.npy"))
-        self.assertIn("output_padding", said)
-        self.gradient(*rest, "-p", "[[1,1],[2,-1]]", tensors=("g.npy", "u.npy"))
-        save(self.folder / "u.npy", np.ones((2, 4, 2, 3)))    # two more rows than any output_padding has
-        self.assertNotIn("then it fits", self.refuse(3, ["axis 2 (Q)"], *rest, "-p", "1,2", tensors=("g.npy", "u.npy")))
-
-    def test_axes_of_1_that_are_dropped(self):
-        save(self.folder / "x3.npy", np.ones((2, 8, 9)))
-        self.refuse(3, ["3 axes [2,8,9]", "x[None] of one image, x[..., None] of one channel"], *FILTER, tensors=("x3.npy", "dy.npy"))
-        self.refuse(3, ["x[:, None] of one channel"], *FILTER, "-f", "NCHW", tensors=("x3.npy", "dy.npy"))
 
     def test_shapes_of_results(self):
         dw = np.load(self.folder / "dw.npy")    # 3, 3, 3, 8
