@@ -147,7 +147,6 @@ TEST_CASE("a shape of out_backprop that cannot be is refused as make_problem doe
     CHECK(contains(refusal(ErrorKind::input, [&] { out_backprop_shape(x, a, K); }), part));
   };
   WgradAttributes a = conv2d_attributes();
-  check(tensor("x", {2, 5, 3}), a, 4, "x: 3 axes [2,5,3], expected 4");
   check(tensor("x", {2, 5, 5, 4}), grouped(2), 3, "2 groups do not divide");
   a.padding = "VALID";
   check(tensor("x", {2, 1, 5, 4}), a, 3, "but the filter reaches over 3");
@@ -405,49 +404,6 @@ TEST_CASE("conv1d is conv2d with one row") {
   CHECK(plane == line);
 }
 
-TEST_CASE("a line says a problem, in any order and with defaults") {
-  const auto read = [](const std::string& line) { return make_problem(parse_problem(line)); };
-  const auto same = [&](const std::string& one, const std::string& other) {
-    CAPTURE(one);
-    CHECK(describe(read(one)) == other);
-    CHECK(describe(read(other)) == other);
-    CHECK(read(other) == read(one));
-  };
-  same("conv2d h8 w9 c3 k4 r3 s3", "conv2d float32 NHWC n1 h8 w9 c3 k4 r3 s3");
-  same("Conv2DBackpropFilter s3 r3 k4 c3 w9 h8 n2 nchw bf16",
-       "conv2d bfloat16 NCHW n2 h8 w9 c3 k4 r3 s3");
-  same("conv2d h8 w9 c3 k4 r3 s3 pad_same", "conv2d float32 NHWC n1 h8 w9 c3 k4 r3 s3 pad_same");
-  same("conv2d h8 w9 c3 k4 r3 s3 pad1", "conv2d float32 NHWC n1 h8 w9 c3 k4 r3 s3 pad_same");
-  same("conv2d h8 w9 c3 k4 r3 s3 pad2,3 stride2,2 OHWI",
-       "conv2d float32 NHWC n1 h8 w9 c3 k4 r3 s3 stride2 pad2,3 OHWI");
-  same("conv2d h8 w9 c3 k4 r3 s3 pad_after1 dilation1,2 float16->float32",
-       "conv2d float16->float32 NHWC n1 h8 w9 c3 k4 r3 s3 dilation1,2 pad_after1");
-  same("depthwise float8_e4m3fn*float8_e5m2->float32 h8 w9 c3 m2 r3 s3",
-       "depthwise float8_e4m3fn*float8_e5m2->float32 NHWC n1 h8 w9 c3 k6 r3 s3");
-  same("depthwise h8 w9 c0 m2 r3 s3", "depthwise float32 NHWC n1 h8 w9 c0 m2 r3 s3");
-  same("depthwise h8 w9 c0 k0 r3 s3 OIHW", "depthwise float32 NHWC n1 h8 w9 c0 m1 r3 s3 OIHW");
-  same("conv3d d4 h0 w9 c2 k4 groups2 t1 r2 s3 stride1,3,1",
-       "conv3d float32 NDHWC n1 d4 h0 w9 c2 k4 t1 r2 s3 groups2 stride1,3,1");
-  for (const auto& rejected : std::initializer_list<std::pair<const char*, const char*>>{
-           {"conv4d n2", "'conv4d' is not an operation"},
-           {"conv2d h8 w9 c3 k4 r3", "s is missing"},
-           {"conv2d h8 w9 c3 k4 r3 s3 n2 n3", "'n3': n is there twice"},
-           {"conv2d h8 w9 c3 k4 r3 s3 d2", "'d2' is no word of a conv2d"},
-           {"conv2d h8 w9 c3 k4 r3 s3 n-1", "'n-1', expected n and a whole number"},
-           {"conv2d h8 w9 c3,3 k4 r3 s3", "c: 2 numbers, expected one"},
-           {"conv2d h8 w9 c3 k4 r3 s3 stride1,", "'stride1,', expected stride and a whole number"},
-           {"conv2d h8 w9 c3 k4 r3 s3 pad1,2,3", "pad: 3 numbers, expected 1 or 2"},
-           {"conv2d h8 w9 c3 k4 r3 s3 pad1 pad_same", "the padding is there twice"},
-           {"conv2d h8 w9 c3 m4 r3 s3", "m is there, expected it of depthwise"},
-           {"depthwise h8 w9 c3 m4 k4 r3 s3", "m is there, expected m or k"},
-           {"conv2d h8 w9 c3 k4 r0 s3", "--kernel: R is 0, expected at least 1"},
-           {"conv2d h8 w9 c3 k4 r3 s3 groups2", "2 groups do not divide"},
-           {"conv2d h8 w9 c3 k4 r3 s99", "x: W is 9 with padding 0,0"}}) {
-    CAPTURE(rejected.first);
-    CHECK_THROWS_WITH_AS(read(rejected.first), doctest::Contains(rejected.second), Error);
-  }
-}
-
 TEST_CASE("each attribute that is wrong is named with what was expected") {
   const TensorInfo x = tensor("x", {2, 8, 9, 4}), dy = tensor("dy", {2, 8, 9, 8});
   WgradAttributes no_op = conv2d_attributes();
@@ -540,17 +496,4 @@ TEST_CASE("numbers out of range are refused before they are multiplied") {
   CHECK_THROWS_AS(make_problem(tensor("x", {0, huge, 9, 3}), tensor("dy", {0, huge, 9, 4}),
                                conv2d_attributes()),
                   Error);
-}
-
-TEST_CASE("more than 2^31 elements are legal") {
-  WgradAttributes a = conv2d_attributes();
-  const WgradProblem problem =
-      make_problem(tensor("x", {70000, 300, 300, 3}), tensor("dy", {70000, 300, 300, 8}), a);
-  CHECK(problem.x_count() == 18900000000);
-  CHECK(term_count(problem) == 6300000000);
-  CHECK(flop_count(problem) == doctest::Approx(2.0 * 6.3e9 * 216));
-  a.kernel = {50000, 50000};
-  a.padding = "SAME";
-  const WgradProblem wide = make_problem(tensor("x", {1, 9, 9, 3}), tensor("dy", {1, 9, 9, 8}), a);
-  CHECK(wide.dw_count() == 60000000000);
 }
