@@ -25,12 +25,9 @@ TEST_CASE("what is wrong is told, with its place") {
     std::string text;
     JsonError::Fault fault;
     std::int64_t line, column;
-  } cases[] = {{"{\"a\": x}", syntax, 1, 7},
-               {"{\n \"a\": 1,\n}", syntax, 3, 1},
-               {std::string("{}\0", 3), syntax, 1, 3},
-               {"{}\n{}", syntax, 2, 1},
-               {"[1e999]", number_too_large, 1, 7},
-               {std::string(40, '['), too_deep, 1, 34}};
+  } cases[] = {{"{\"a\": x}", syntax, 1, 7},           {"{\n \"a\": 1,\n}", syntax, 3, 1},
+               {std::string("{}\0", 3), syntax, 1, 3}, {"{}\n{}", syntax, 2, 1},
+               {"[1e999]", number_too_large, 1, 7},    {std::string(40, '['), too_deep, 1, 34}};
   for (const auto& each : cases) {
     CAPTURE(each.text);
     const auto error = fault_of(each.text);
@@ -62,8 +59,7 @@ TEST_CASE("an element, or a text, has not so many values that they fill memory")
   many += "]";
   CHECK(fault_of(many)->fault == JsonError::Fault::too_many);
   CHECK_FALSE(fault_of(many, [](const auto&...) {}).has_value());
-  CHECK(fault_of(cat("[", many, "]"), [](const auto&...) {})->fault ==
-        JsonError::Fault::too_many);
+  CHECK(fault_of(cat("[", many, "]"), [](const auto&...) {})->fault == JsonError::Fault::too_many);
 }
 
 }  // namespace
