@@ -114,8 +114,6 @@ def at_a_terminal(*args, cwd=None, env=None, stdout=None):
     return process.returncode, text.decode().replace("\r\n", "\n")
 
 
-# ---- running processes ---------------------------------------------------------------------------
-
 def wait_until(condition, process):
     """Looks again and again; the process may not end before the condition holds."""
     deadline = time.monotonic() + TIMEOUT_S
@@ -130,8 +128,6 @@ def cpu_seconds(pid):
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-
-# ---- numbers -------------------------------------------------------------------------------------
 
 def round_to(dtype, values):
     """Float64 values as an array that holds them in dtype; bfloat16 as its bits in uint16.
@@ -188,8 +184,6 @@ def off(values, *places):
     return put(values, *((index, values[index] + more) for index, more in places))
 
 
-# ---- .npy ----------------------------------------------------------------------------------------
-
 def npy_bytes(dtype, values):
     """The bytes of a .npy file, exactly as numpy writes them (ml_dtypes' for bfloat16)."""
     stored = np.asarray(round_to(dtype, values), order="C")
@@ -233,8 +227,6 @@ def load(source):
         return "bfloat16", to_float64("bfloat16", array.view("<u2"))
     return array.dtype.name, array.astype(np.float64)
 
-
-# ---- the definition ------------------------------------------------------------------------------
 
 def out_extent(extent, taps, stride, dilation, padding):
     """(out, before, after); padding is 'same', 'valid' or (before, after). out may be < 0."""
@@ -372,8 +364,6 @@ def small(op, last=True, **more):
     return Problem(op, last=last, **{**base, **more})
 
 
-# ---- the test case -------------------------------------------------------------------------------
-
 class CliTest(unittest.TestCase):
     """A test in a temporary folder of its own."""
 
@@ -461,8 +451,6 @@ class CliTest(unittest.TestCase):
         np.testing.assert_array_equal(values, to_float64(kind, round_to(kind, expected)))
         self.fail(f"same values, other bytes: {got[:128]!r} for {want[:128]!r}")
 
-
-# ---- what the parser has -------------------------------------------------------------------------
 
 def commands():
     """The subcommands that --help lists, in its order, behind "" for none."""

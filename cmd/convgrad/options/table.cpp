@@ -26,7 +26,6 @@ constexpr const char* kMeasurement = "Measurement";
 constexpr const char* kExtent = "Extent of the check";
 constexpr const char* kMismatch = "On a mismatch";
 constexpr const char* kJobs = "Jobs";
-
 constexpr std::int64_t kMuch = std::int64_t{1} << 31;
 
 std::string names_of(const auto& things, auto name) {
