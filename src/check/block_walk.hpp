@@ -2,6 +2,10 @@
 // arithmetic is plain, and written out here again: nothing is taken from the kernels' helpers.
 #pragma once
 
+#include <array>
+#include <atomic>
+
+#include "engine/block_sum.hpp"
 #include "engine/kernel.hpp"
 
 namespace convgrad {
@@ -11,6 +15,11 @@ using TapPlace = std::array<std::int64_t, 3>;  // t, r, s
 inline TapPlace tap_place(const WgradProblem& pb, std::int64_t tap) {
   const std::int64_t R = pb.axis[1].taps, S = pb.axis[2].taps;
   return {tap / S / R, tap / S % R, tap % S};
+}
+
+// Returns where a tap of an axis meets x for an output position: outside x too.
+inline std::int64_t input_at(const SpatialAxis& axis, std::int64_t out, std::int64_t tap) {
+  return out * axis.stride - axis.pad_before + tap * axis.dilation;
 }
 
 // These return the first channel of a pixel that lies in the block.
@@ -31,6 +40,18 @@ const Scalar* dy_at(const Block& block, std::int64_t n, std::int64_t z, std::int
          (q - block.pixels[3].begin) * block.dy_strides.spatial[2];
 }
 
+// Calls task(i, scalar) for each i below count, by the pool's threads, with a number of the dtype,
+// and says how many are done.
+template <typename Task>
+void run_tasks(TaskPool& pool, DType dtype, std::int64_t count, const BlockSum::Progress& progress,
+               Task&& task) {
+  std::atomic<std::int64_t> done{0};
+  pool.run(count, [&](std::int64_t i, int) {
+    with_scalar(dtype, [&](auto scalar) { task(i, scalar); });
+    if (progress) progress(++done, count);
+  });
+}
+
 // A line of output pixels from which a tap sees x, and the pixels that meet there.
 template <typename Scalar>
 struct PixelLine {
@@ -46,20 +67,19 @@ template <typename Scalar, typename Visit>
 void visit_pixel_lines(const WgradProblem& pb, const Block& block, const TapPlace& tap,
                        Visit&& visit) {
   const auto& [ad, ah, aw] = pb.axis;
-  const std::int64_t first_w = tap[2] * aw.dilation - aw.pad_before;
   Range q = block.pixels[3];
-  while (q.begin < q.end && q.begin * aw.stride + first_w < 0) ++q.begin;
-  while (q.begin < q.end && (q.end - 1) * aw.stride + first_w >= aw.in) --q.end;
+  while (q.begin < q.end && input_at(aw, q.begin, tap[2]) < 0) ++q.begin;
+  while (q.begin < q.end && input_at(aw, q.end - 1, tap[2]) >= aw.in) --q.end;
   if (q.size() <= 0) return;
   for (std::int64_t n = block.pixels[0].begin; n < block.pixels[0].end; ++n) {
     for (std::int64_t z = block.pixels[1].begin; z < block.pixels[1].end; ++z) {
-      const std::int64_t d = z * ad.stride - ad.pad_before + tap[0] * ad.dilation;
+      const std::int64_t d = input_at(ad, z, tap[0]);
       if (d < 0 || d >= ad.in) continue;
       for (std::int64_t p = block.pixels[2].begin; p < block.pixels[2].end; ++p) {
-        const std::int64_t h = p * ah.stride - ah.pad_before + tap[1] * ah.dilation;
+        const std::int64_t h = input_at(ah, p, tap[1]);
         if (h < 0 || h >= ah.in) continue;
         visit(PixelLine<Scalar>{
-            n, z, p, q, x_at<Scalar>(block, n, d, h, q.begin * aw.stride + first_w),
+            n, z, p, q, x_at<Scalar>(block, n, d, h, input_at(aw, q.begin, tap[2])),
             dy_at<Scalar>(block, n, z, p, q.begin), aw.stride * block.x_strides.spatial[2],
             block.dy_strides.spatial[2]});
       }

@@ -1,7 +1,6 @@
 #include "check/order_walk.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <numbers>
 
@@ -86,13 +85,9 @@ void PartSum::add_unit(const Block& block, const Unit& unit, Sums& sums) const {
 }
 
 void PartSum::add(const Block& block, std::int64_t, const Progress& progress) {
-  std::atomic<std::int64_t> done{0};
-  const auto count = static_cast<std::int64_t>(units_.size());
-  pool_.run(count, [&](std::int64_t task, int) {
-    const auto unit = static_cast<std::size_t>(task);
-    with_scalar(problem_.dtype,
-                [&](auto scalar) { add_unit<decltype(scalar)>(block, units_[unit], sums_[unit]); });
-    if (progress) progress(++done, count);
+  run_tasks(pool_, problem_.dtype, std::ssize(units_), progress, [&](std::int64_t i, auto scalar) {
+    const auto unit = static_cast<std::size_t>(i);
+    add_unit<decltype(scalar)>(block, units_[unit], sums_[unit]);
   });
 }
 

@@ -53,9 +53,7 @@ PixelError PixelSum::line(const Block& block, std::int64_t n, std::int64_t z,
         static_cast<std::size_t>(pb.groups));  // sum x^2 of a group's channels
     for (std::int64_t tap = 0; tap < pb.taps(); ++tap) {
       const auto& [t, r, s] = tap_place(pb, tap);
-      const std::int64_t d = z * ad.stride - ad.pad_before + t * ad.dilation;
-      const std::int64_t h = p * ah.stride - ah.pad_before + r * ah.dilation;
-      const std::int64_t w = q * aw.stride - aw.pad_before + s * aw.dilation;
+      const std::int64_t d = input_at(ad, z, t), h = input_at(ah, p, r), w = input_at(aw, q, s);
       if (d < 0 || d >= ad.in || h < 0 || h >= ah.in || w < 0 || w >= aw.in) continue;
       const Scalar* const pixel = x_at<Scalar>(block, n, d, h, w);
       for (std::int64_t c = 0; c < pb.C; ++c) {
@@ -96,17 +94,14 @@ void PixelSum::add(const Block& block, std::int64_t, const Progress& progress) {
   const Range& p = block.pixels[2];
   const std::int64_t lines = block.pixels[0].size() * z.size() * p.size();
   std::vector<PixelError> found(static_cast<std::size_t>(lines));
-  pool_.run(lines, [&](std::int64_t task, int) {
-    with_scalar(problem_.dtype, [&](auto scalar) {
-      found[static_cast<std::size_t>(task)] =
-          line<decltype(scalar)>(block, block.pixels[0].begin + task / p.size() / z.size(),
-                                 z.begin + task / p.size() % z.size(), p.begin + task % p.size());
-    });
+  run_tasks(pool_, problem_.dtype, lines, progress, [&](std::int64_t task, auto scalar) {
+    found[static_cast<std::size_t>(task)] =
+        line<decltype(scalar)>(block, block.pixels[0].begin + task / p.size() / z.size(),
+                               z.begin + task / p.size() % z.size(), p.begin + task % p.size());
   });
   for (const PixelError& each : found) {
     if (each.spreads > worst_.spreads) worst_ = each;
   }
-  if (progress) progress(lines, lines);
 }
 
 }  // namespace convgrad

@@ -1,6 +1,5 @@
 // reference.cpp - sums the definition term by term.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "base/buffer.hpp"
@@ -67,8 +66,7 @@ std::int64_t ReferenceSum::memory_bytes(const WgradProblem& problem,
                                         const std::optional<Summation>& summation) {
   const std::int64_t values = reference_bytes(problem);
   if (!summation) return values;
-  // The others are those that are there at the end: scales, limits, plain sums and errors that add
-  // up; root mean squares of their neighbours.
+  // These are the sums' seven, and scales, limits, plain sums and drifts that are made of them.
   constexpr std::int64_t kArrays = 11;
   return checked_add(values, checked_mul(kArrays * 8, problem.dw_count(), "the reference's sums"),
                      "the reference's sums");
@@ -156,36 +154,47 @@ void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progres
   const std::int64_t cached = ceil_div(Cg * problem_.group_k() * kElementBytes, kCachedBytes);
   const std::int64_t c_parts = std::clamp<std::int64_t>(std::max(busy, cached), 1, Cg);
   seen_ = pixels_;
-  std::atomic<std::int64_t> done{0};
-  pool_.run(whole * c_parts, [&](std::int64_t task, int) {
+  run_tasks(pool_, problem_.dtype, whole * c_parts, progress, [&](std::int64_t task, auto scalar) {
     const std::int64_t i = task % c_parts, tap = task / c_parts % taps;
     const Channels at = {tap, task / c_parts / taps, Cg * i / c_parts, Cg * (i + 1) / c_parts};
-    with_scalar(problem_.dtype, [&](auto scalar) { add_task<decltype(scalar)>(block, at); });
-    if (progress) progress(++done, whole * c_parts);
+    add_task<decltype(scalar)>(block, at);
   });
   pixels_ = seen_;
 }
 
 double* ReferenceSum::finish(std::size_t) {
-  const std::int64_t cells = problem_.group_c() * problem_.K;
-  if (!summation_) expected_.values = std::move(run_);
-  for (std::size_t i = 0; i < (summation_ ? 0 : compensation_.size()); ++i) {
-    compensate(expected_.values[i], compensation_[i]);
+  if (!summation_) {
+    expected_.values = std::move(run_);
+    for (std::size_t i = 0; i < compensation_.size(); ++i) {
+      compensate(expected_.values[i], compensation_[i]);
+    }
+    expected_.tails = std::move(compensation_);
+    return expected_.values.data();
   }
-  for (std::int64_t tap = 0; summation_ && tap < problem_.taps(); ++tap) {
-    judge_terms(sums_from(tap * cells), cells, problem_, pixels_[static_cast<std::size_t>(tap)],
-                *summation_, expected_.squares);
-  }
-  run_ = plain_error_ = {};
+  const TermSums sums = sums_from(0);
+  const std::int64_t count = problem_.dw_count(), cells = problem_.group_c() * problem_.K;
+  restart(sums, count);
+  run_ = {};
   plain_run_ = {};
-  expected_.tails = std::move(compensation_);
-  expected_.scales = std::move(walk_);
-  expected_.limits = std::move(squares_);
-  if (summation_) {
-    widen_scales(problem_, true, *summation_, plain_, terms_, expected_);
-    multiply(problem_.dtype, summation_->factor, expected_);
+  std::vector<double> plain, drift;
+  for (std::vector<double>* each : {&expected_.scales, &expected_.limits, &plain, &drift}) {
+    each->reserve(static_cast<std::size_t>(count));
   }
-  terms_ = plain_ = {};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t pixels = pixels_[static_cast<std::size_t>(i / cells)];
+    const RoundingScale judged =
+        judge_terms(sums, i, problem_, pixels, *summation_, expected_.squares);
+    expected_.scales.push_back(judged.scale);
+    expected_.limits.push_back(judged.limit);
+    plain.push_back(judged.plain);
+    drift.push_back(judged.drift);
+  }
+  for (std::vector<double>* each : {&squares_, &walk_, &terms_, &plain_error_, &plain_}) {
+    *each = std::vector<double>();
+  }
+  expected_.tails = std::move(compensation_);
+  widen_scales(problem_, true, *summation_, plain, drift, expected_);
+  multiply(problem_.dtype, summation_->factor, expected_);
   return expected_.values.data();
 }
 

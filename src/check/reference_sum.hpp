@@ -42,8 +42,7 @@ class ReferenceSum final : public BlockSum {
   Expected expected_;
   // Each element has the sum in float64 since it was restarted, and what rounding took from the
   // whole; the sum in float32, the earlier ones, and its largest error on its way; sum t^2, the sum
-  // of squares of the sum on its way, and how many terms are not 0. finish() puts other numbers in
-  // their places.
+  // of squares of the sum on its way, and how many terms are not 0.
   std::vector<double> run_, compensation_, plain_, plain_error_, squares_, walk_, terms_;
   std::vector<float> plain_run_;
   std::vector<std::int64_t> pixels_, seen_;  // of each tap: that lay in x so far, with this block

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "check/groups.hpp"
 #include "check/structure.hpp"
 #include "check/term_batch.hpp"
 
@@ -36,7 +37,7 @@ double cut_off(double n, DType data, const Summation& summation) {
 }
 
 // The root mean square of plain sums' errors over n elements stays below this by chance.
-double plain_limit(std::size_t n) { return kPlainSlack * group_factor(static_cast<double>(n), 8); }
+double plain_limit(double n) { return kPlainSlack * group_factor(n, 8); }
 
 }  // namespace
 
@@ -148,11 +149,6 @@ void add_to_buffer(DType data, DType out, double beta, std::span<const double> b
 
 namespace {
 
-// Places in which an element's plain error is averaged with others'.
-struct Neighbours {
-  std::size_t at, cell, column, line;
-};
-
 // Root mean squares of plain sums' errors over elements of the same c and k (a cell), of the same
 // tap and k (a column), of the same tap, c and group (a line), and over all that have terms. All
 // elements of a sample are one line.
@@ -160,73 +156,78 @@ class PlainErrors {
  public:
   PlainErrors(const WgradProblem& pb, bool whole, std::span<const double> plain,
               std::span<const double> drift)
-      : plain_(plain),
+      : pb_(pb),
+        plain_(plain),
         whole_(whole),
-        taps_(whole ? size(pb.taps()) : 1),
-        rows_(whole ? size(pb.group_c()) : 1),
-        groups_(whole ? size(pb.groups) : 1),
-        row_(whole ? size(pb.group_k()) : plain.size()),
-        cells_(whole ? rows_ * groups_ * row_ : 1),
-        columns_(whole ? taps_ * groups_ * row_ : 1),
-        lines_(taps_ * rows_ * groups_) {
-    for_each([&](const Neighbours& n) {
-      const double square = plain[n.at] * plain[n.at];
-      all_ += square;
-      used_ += drift[n.at] > 0 ? 1 : 0;
-      lines_[n.line] += square;
+        cells_(whole ? pb.group_c() * pb.K : 1, pb.taps()),
+        columns_(whole ? pb.taps() * pb.K : 1, pb.group_c()),
+        lines_(whole ? pb.taps() * pb.C : 1, whole ? pb.group_k() : std::ssize(plain)) {
+    double all = 0;
+    for_each([&](std::size_t at, std::size_t cell, std::size_t column, std::size_t line) {
+      const double square = plain[at] * plain[at];
+      all += square;
+      used_ += drift[at] > 0 ? 1 : 0;
+      lines_.rms[line] += square;
       if (!whole) return;
-      cells_[n.cell] += square;
-      columns_[n.column] += square;
+      cells_.rms[cell] += square;
+      columns_.rms[column] += square;
     });
-    finish(cells_, taps_);
-    finish(columns_, rows_);
-    finish(lines_, row_);
-    all_ = whole && used_ > 0 ? std::sqrt(all_ / used_) : 0;
-    all_systematic_ = used_ > 0 && all_ > kPlainSlack * group_factor(used_, 8);
-  }
-
-  template <typename Visit>
-  void for_each(const Visit& visit) const {
-    std::size_t at = 0;
-    for (std::size_t t = 0; t < taps_; ++t) {
-      for (std::size_t c = 0; c < rows_; ++c) {
-        for (std::size_t g = 0; g < groups_; ++g) {
-          const std::size_t line = (t * rows_ + c) * groups_ + g;
-          for (std::size_t k = g * row_; k < (g + 1) * row_; ++k, ++at) {
-            const std::size_t cell = c * groups_ * row_ + k, column = t * groups_ * row_ + k;
-            visit({at, whole_ ? cell : 0, whole_ ? column : 0, line});
-          }
-        }
-      }
+    for (Means* means : {&cells_, &columns_, &lines_}) {
+      for (double& square : means->rms) square = std::sqrt(square / means->count);
     }
+    all_ = whole && used_ > 0 ? std::sqrt(all / used_) : 0;
+    all_systematic_ = used_ > 0 && all_ > plain_limit(used_);
   }
 
   // Returns how many elements have terms.
   double used() const { return used_; }
-  double largest(const Neighbours& n) const {
-    return std::max({own(n), lines_[n.line], all_, cells_[n.cell], columns_[n.column]});
-  }
-  // Tells whether chance does not make an element's error, or one of its averages, so large.
-  bool is_systematic(const Neighbours& n) const {
-    return all_systematic_ || own(n) > own_limit_ || lines_[n.line] > line_limit_ ||
-           cells_[n.cell] > cell_limit_ || columns_[n.column] > column_limit_;
+
+  // Calls visit(at, largest, systematic) for each element: its error or average that is the
+  // largest, and whether chance does not make one of them so large.
+  template <typename Visit>
+  void visit(const Visit& visit) const {
+    for_each([&](std::size_t at, std::size_t cell, std::size_t column, std::size_t line) {
+      const double own = std::fabs(plain_[at]);
+      const bool systematic = all_systematic_ || own > own_limit_ || lines_.exceed(line) ||
+                              cells_.exceed(cell) || columns_.exceed(column);
+      visit(at, std::max({own, lines_.rms[line], all_, cells_.rms[cell], columns_.rms[column]}),
+            systematic);
+    });
   }
 
  private:
-  static std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
-  static void finish(std::vector<double>& squares, std::size_t count) {
-    for (double& square : squares) square = std::sqrt(square / static_cast<double>(count));
-  }
-  double own(const Neighbours& n) const { return std::fabs(plain_[n.at]); }
+  struct Means {
+    Means(std::int64_t groups, std::int64_t each)
+        : count(static_cast<double>(each)),
+          limit(plain_limit(count)),
+          rms(static_cast<std::size_t>(groups)) {}
+    bool exceed(std::size_t i) const { return rms[i] > limit; }
+    double count, limit;  // of the elements of one
+    std::vector<double> rms;
+  };
 
+  template <typename Visit>
+  void for_each(const Visit& visit) const {
+    const auto Cg = static_cast<std::size_t>(pb_.group_c()), K = static_cast<std::size_t>(pb_.K);
+    const auto groups = static_cast<std::size_t>(pb_.groups);
+    PlaceWalk places(pb_, {});
+    for (std::size_t at = 0; at < plain_.size(); ++at) {
+      const EntryPlaces p = places.next();
+      if (!whole_) {
+        visit(at, 0, 0, 0);
+      } else {
+        visit(at, p.c * K + p.k, p.tap * K + p.k, (p.tap * Cg + p.c) * groups + p.group);
+      }
+    }
+  }
+
+  const WgradProblem& pb_;
   const std::span<const double> plain_;
   const bool whole_;
-  const std::size_t taps_, rows_, groups_, row_;
-  std::vector<double> cells_, columns_, lines_;
+  Means cells_, columns_, lines_;
   double all_ = 0, used_ = 0;
   bool all_systematic_ = false;
-  const double own_limit_ = plain_limit(1), cell_limit_ = plain_limit(taps_);
-  const double column_limit_ = plain_limit(rows_), line_limit_ = plain_limit(row_);
+  const double own_limit_ = plain_limit(1);
 };
 
 }  // namespace
@@ -237,13 +238,13 @@ void widen_scales(const WgradProblem& pb, bool whole, const Summation& summation
   const PlainErrors errors(pb, whole, plain, drift);
   double wider = 0;
   Products biased;
-  errors.for_each([&](const Neighbours& n) {
-    double& scale = expected.scales[n.at];
-    if (drift[n.at] > 0) biased.add(plain[n.at], expected.values[n.at] / scale);
-    if (!errors.is_systematic(n)) return;
+  errors.visit([&](std::size_t at, double largest, bool systematic) {
+    double& scale = expected.scales[at];
+    if (drift[at] > 0) biased.add(plain[at], expected.values[at] / scale);
+    if (!systematic) return;
     ++wider;
-    scale *= errors.largest(n);
-    if (scale > kDriftSeen * drift[n.at]) scale = std::max(scale, kDriftGranted * drift[n.at]);
+    scale *= largest;
+    if (scale > kDriftSeen * drift[at]) scale = std::max(scale, kDriftGranted * drift[at]);
   });
   using Bias = Expected::Bias;
   const bool any = wider > kSystematicPart * errors.used() || biased.bits(1) >= kBiasedBits;

@@ -20,6 +20,7 @@ constexpr std::int64_t kPackedBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kPackedRows = 4;
 
 std::vector<std::int64_t> corners_of(const WgradProblem& pb) {
+  if (pb.dw_count() == 0) return {};
   const std::int64_t extents[] = {pb.axis[0].taps, pb.axis[1].taps, pb.axis[2].taps, pb.group_c(),
                                   pb.K};
   std::vector<std::int64_t> corners = {0};
@@ -71,90 +72,66 @@ class Diagonals {
 }  // namespace
 
 Sample choose_entries(const WgradProblem& problem, std::int64_t wanted, std::uint64_t seed) {
-  const std::int64_t count = problem.dw_count();
+  const std::int64_t count = problem.dw_count(), most = std::min(wanted, count);
   Sample sample;
   const std::vector<std::int64_t> corners = corners_of(problem);
-  sample.corners = static_cast<std::int64_t>(corners.size());
+  sample.corners = std::ssize(corners);
   std::mt19937_64 random(seed);
-  if (wanted > count / 2) {  // so many that drawing again and again would not end soon
-    std::int64_t needed = std::max<std::int64_t>(std::min(wanted, count) - sample.corners, 0);
-    std::int64_t left = count - sample.corners;
-    std::size_t corner = 0;
-    for (std::int64_t index = 0; index < count; ++index) {
-      if (corner < corners.size() && corners[corner] == index) {
-        ++corner;
-        sample.indices.push_back(index);
-      } else if (draw(random, left--) < needed) {
-        --needed;
-        sample.indices.push_back(index);
-      }
-    }
-    return sample;
-  }
   std::unordered_set<std::int64_t> chosen(corners.begin(), corners.end());
   const Diagonals diagonals(problem, random);
-  for (std::int64_t i = 0; i < wanted && std::ssize(chosen) < wanted; ++i) {
+  for (std::int64_t i = 0; i < most && std::ssize(chosen) < most; ++i) {
     chosen.insert(diagonals.entry(i));
   }
-  while (std::ssize(chosen) < wanted) chosen.insert(draw(random, count));
+  if (wanted > count / 2) {  // so many that drawing again and again would not end soon
+    for (const std::int64_t index : shuffled(count, random)) {
+      if (std::ssize(chosen) < most) chosen.insert(index);
+    }
+  }
+  while (std::ssize(chosen) < most) chosen.insert(draw(random, count));
   sample.indices.assign(chosen.begin(), chosen.end());
-  std::sort(sample.indices.begin(), sample.indices.end());
+  std::ranges::sort(sample.indices);
   return sample;
 }
 
 std::vector<std::int64_t> choose_neighbours(const WgradProblem& pb, std::int64_t wanted) {
-  const std::int64_t count = pb.dw_count(), taps = pb.taps(), C = pb.group_c();
+  const std::int64_t C = pb.group_c(), K = pb.K;
   std::uint64_t seed = 1;
   for (const std::int64_t extent :
-       {pb.N, pb.C, pb.K, pb.groups, pb.axis[0].in, pb.axis[1].in, pb.axis[2].in, taps}) {
+       {pb.N, pb.C, K, pb.groups, pb.axis[0].in, pb.axis[1].in, pb.axis[2].in, pb.taps()}) {
     seed = seed * 0x100000001b3 + static_cast<std::uint64_t>(extent);
   }
   std::mt19937_64 random(seed);
   std::vector<std::int64_t> indices = corners_of(pb);
-  const std::int64_t corners = std::ssize(indices);
-  if (wanted > count / 2) return choose_entries(pb, corners + wanted, seed).indices;
-  const std::vector<std::int64_t> tap_order = shuffled(taps, random);
-  const std::int64_t some_taps = std::min(taps, std::max<std::int64_t>(wanted, 1));
-  // Four sums cost as much as one. Where all corners of a tap are two, they are among the four.
-  std::vector<std::int64_t> cells;  // of c and k
-  if (C == 1) cells = {0, pb.K - 1};
+  if (wanted == 0 || indices.empty()) return indices;
+  const std::int64_t all = std::ssize(indices) + wanted;
+  const std::vector<std::int64_t> taps = shuffled(pb.taps(), random);
+  const std::int64_t some_taps = std::min(pb.taps(), wanted);
+  // Channels come from two lines of memory in x, and in dy. Four sums cost as much as one.
   const std::int64_t each = round_up(ceil_div(wanted, some_taps), kQuad);
-  const std::int64_t place_count = std::max<std::int64_t>(2, ceil_div(each, 2 * kQuad));
-  const std::int64_t line = 64 / dtype_bytes(pb.dtype);
-  struct Neighbours {
-    std::int64_t first, extent, next;
-    // From one half of the line to the other, each channel once.
-    std::int64_t at(std::int64_t i) const {
-      std::int64_t step = extent / 2 + 1;
-      while (std::gcd(step, extent) != 1) ++step;
-      return first + (next + i * step) % extent;
-    }
+  const auto line = [&](std::int64_t channels) {
+    const std::int64_t extent = 64 / dtype_bytes(pb.dtype);
+    const std::int64_t first = draw(random, ceil_div(channels, extent)) * extent;
+    return Range{first, std::min(first + extent, channels)};
   };
-  const auto draw_place = [&](std::int64_t channels, std::int64_t i) {  // in the i-th part of them
-    const std::int64_t lines = ceil_div(channels, line);
-    const Range part = {lines * i / place_count, lines * (i + 1) / place_count};
-    const std::int64_t first =
-        (part.size() > 0 ? part.begin + draw(random, part.size()) : draw(random, lines)) * line;
-    const std::int64_t extent = std::min(line, channels - first);
-    return Neighbours{first, extent, draw(random, extent)};
-  };
-  std::vector<std::pair<Neighbours, Neighbours>> places;
-  for (std::int64_t i = 0; i < place_count; ++i)
-    places.push_back({draw_place(C, i), draw_place(pb.K, i)});
-  for (std::int64_t i = 0; std::ssize(cells) < each; ++i) {
-    const auto& [c, k] = places[static_cast<std::size_t>(i % place_count)];
-    const std::int64_t next = i / place_count;
-    cells.push_back(c.at(next + next / k.extent) * pb.K + k.at(next));
+  const std::array<Range, 2> c_lines = {line(C), line(C)}, k_lines = {line(K), line(K)};
+  const std::int64_t offset = draw(random, K);
+  std::vector<std::int64_t> cells;  // of c and k
+  for (std::int64_t i = 0; i < 4 * each && std::ssize(cells) < each; ++i) {
+    const Range &c_line = c_lines[static_cast<std::size_t>(i % 2)],
+                &k_line = k_lines[static_cast<std::size_t>(i % 2)];
+    const std::int64_t c = c_line.begin + (i / 2) % c_line.size();
+    const std::int64_t k = k_line.begin + (offset + i / 2) % k_line.size();
+    const bool corner = (c == 0 || c == C - 1) && (k == 0 || k == K - 1);
+    if (!corner) cells.push_back(c * K + k);
   }
-  for (std::int64_t i = 0; i < (wanted > 0 ? some_taps : 0); ++i) {
+  for (std::int64_t i = 0; i < some_taps; ++i) {
     for (const std::int64_t cell : cells) {
-      indices.push_back(tap_order[static_cast<std::size_t>(i)] * C * pb.K + cell);
+      indices.push_back(taps[static_cast<std::size_t>(i)] * C * K + cell);
     }
   }
   std::ranges::sort(indices);
   indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
-  const Sample spread = choose_entries(pb, corners + wanted, seed);
-  return std::ssize(indices) < corners + wanted ? spread.indices : indices;
+  return std::ssize(indices) < all ? choose_entries(pb, all, seed).indices : indices;
 }
 
 double detectable_share(std::int64_t chosen, std::int64_t count) {
@@ -168,14 +145,17 @@ Expected expected_of(const WgradProblem& problem, const Summation& summation,
   std::vector<double> plain, drift;
   const bool compensated = problem.dtype == DType::f64;
   for (EntrySum& sum : sums) {
-    judge_terms(sum.sums(compensated), 1, problem, sum.pixels, summation, result.squares);
+    const TermSums ended = sum.sums(compensated);
+    restart(ended, 1);
+    const RoundingScale judged =
+        judge_terms(ended, 0, problem, sum.pixels, summation, result.squares);
     result.values.push_back(sum.earlier);
     if (compensated) result.tails.push_back(sum.run.compensation);
     result.magnitudes.push_back(sum.run.magnitude);
-    result.scales.push_back(sum.run.walk);
-    result.limits.push_back(sum.run.squares);
-    plain.push_back(sum.plain);
-    drift.push_back(sum.run.terms);
+    result.scales.push_back(judged.scale);
+    result.limits.push_back(judged.limit);
+    plain.push_back(judged.plain);
+    drift.push_back(judged.drift);
   }
   widen_scales(problem, false, summation, plain, drift, result);
   return result;

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "check/groups.hpp"
 #include "check/rounding.hpp"
 
 namespace convgrad {
@@ -30,58 +31,10 @@ constexpr Sought kClearly = {Structure::Form::factor, 0.9, 32, 16};
 // others.
 constexpr double kMostUneven = 3;
 
-// The places of an entry: its tap, channel of a group, x channel, dy channel and channel of a
-// group.
-struct EntryPlaces {
-  std::size_t tap, c, x, k, in_group;
-};
-
 std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-// Visits entries in their order. Of a whole gradient, places are counted up, which costs less than
-// to divide.
-class Places {
- public:
-  Places(const WgradProblem& pb, std::span<const std::int64_t> indices)
-      : indices_(indices),
-        Cg_(size_of(pb.group_c())),
-        K_(size_of(pb.K)),
-        Kg_(size_of(pb.group_k())) {}
-
-  EntryPlaces next() {
-    if (!indices_.empty()) {
-      const std::size_t index = size_of(indices_[at_++]);
-      k_ = index % K_;
-      c_ = index / K_ % Cg_;
-      tap_ = index / K_ / Cg_;
-    }
-    const std::size_t group = K_ == Kg_ ? 0 : k_ / Kg_;
-    const EntryPlaces places = {tap_, c_, group * Cg_ + c_, k_, k_ - group * Kg_};
-    if (++k_ == K_) {
-      k_ = 0;
-      if (++c_ == Cg_) {
-        c_ = 0;
-        ++tap_;
-      }
-    }
-    return places;
-  }
-
- private:
-  const std::span<const std::int64_t> indices_;
-  const std::size_t Cg_, K_, Kg_;
-  std::size_t at_ = 0, tap_ = 0, c_ = 0, k_ = 0;
-};
 
 // Sums of the gradient as a whole, of each tap, each x channel or each dy channel.
 using Groups = std::vector<Products>;
-
-std::size_t group_of(GroupKind kind, const EntryPlaces& at) {
-  return kind == GroupKind::tap             ? at.tap
-         : kind == GroupKind::input_channel ? at.x
-         : kind == GroupKind::all           ? 0
-                                            : at.k;
-}
 
 using GroupKinds = std::vector<std::pair<GroupKind, Groups>>;
 
@@ -104,7 +57,7 @@ std::vector<GroupKinds> sums_of(const WgradProblem& pb, const EntryErrors& entri
       run[p] = {};
     }
   };
-  Places places(pb, entries.indices);
+  PlaceWalk places(pb, entries.indices);
   for (std::size_t i = 0; i < entries.count; ++i) {
     const EntryPlaces at = places.next();
     if (at.tap != last.tap || at.x != last.x) end_run();
@@ -144,7 +97,7 @@ double dependent_elements(const WgradProblem& pb, const EntryErrors& entries,
       std::vector<double>(taps * Cg * Kg)};
   double all = 0, count = 0;
   std::set<double> different;
-  Places places(pb, entries.indices);
+  PlaceWalk places(pb, entries.indices);
   for (std::size_t i = 0; i < entries.count; ++i) {
     const EntryPlaces at = places.next();
     if (group_of(found.kind, at) != size_of(found.index)) continue;

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "check/rounding.hpp"
-
 namespace convgrad {
 namespace {
 
@@ -250,23 +248,15 @@ void restart(const TermSums& s, std::int64_t count) {
   }
 }
 
-void judge_terms(const TermSums& s, std::int64_t count, const WgradProblem& problem,
-                 std::int64_t pixels, const Summation& summation, double& sum) {
-  restart(s, count);
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (s.compensation != nullptr) compensate(s.earlier[i], s.compensation[i]);
-    if (std::isfinite(s.squares[i])) sum += s.squares[i];
-    const double off = s.plain_earlier[i] - s.earlier[i];
-    const double plain = std::copysign(std::max(s.plain_error[i], std::fabs(off)), off);
-    const RoundingScale judged =
-        rounding_scale({s.earlier[i], s.terms[i], s.squares[i],
-                        mean_walk(problem, pixels, s.walk[i]), plain, s.magnitude[i]},
-                       problem.dtype, summation);
-    s.squares[i] = judged.limit;
-    s.walk[i] = judged.scale;
-    s.terms[i] = judged.drift;
-    s.plain_earlier[i] = judged.plain;
-  }
+RoundingScale judge_terms(const TermSums& s, std::int64_t i, const WgradProblem& problem,
+                          std::int64_t pixels, const Summation& summation, double& squares) {
+  if (s.compensation != nullptr) compensate(s.earlier[i], s.compensation[i]);
+  if (std::isfinite(s.squares[i])) squares += s.squares[i];
+  const double off = s.plain_earlier[i] - s.earlier[i];
+  const double plain = std::copysign(std::max(s.plain_error[i], std::fabs(off)), off);
+  return rounding_scale({s.earlier[i], s.terms[i], s.squares[i],
+                         mean_walk(problem, pixels, s.walk[i]), plain, s.magnitude[i]},
+                        problem.dtype, summation);
 }
 
 std::vector<AddBatch> batch_variants() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "check/rounding.hpp"
 #include "convgrad/reference.hpp"
 
 #define CONVGRAD_INLINE inline __attribute__((always_inline))
@@ -148,12 +149,11 @@ bool widen(const float* values, std::int64_t count, double* wide, float* plain);
 
 // Moves sums to the earlier ones. float64 sums keep their compensations.
 void restart(const TermSums& sums, std::int64_t count);
-// Ends the sums of elements of which so many pixels were seen: earlier becomes the float64 number
-// that is nearest, compensation what that leaves out. In the places of what the terms said are put
-// limits (squares), scales (walk), drifts (terms) and plain errors (plain_earlier), as
-// RoundingScale has them. Adds the finite squares to sum.
-void judge_terms(const TermSums& sums, std::int64_t count, const WgradProblem& problem,
-                 std::int64_t pixels, const Summation& summation, double& sum);
+// Returns what the terms of element i, whose sums were restarted at the end, say of rounding, by so
+// many pixels that it saw. earlier becomes the float64 number that is nearest, compensation what
+// that leaves out. Adds the squares to `squares` where they are finite.
+RoundingScale judge_terms(const TermSums& sums, std::int64_t i, const WgradProblem& problem,
+                          std::int64_t pixels, const Summation& summation, double& squares);
 
 // Elements of any channels, a sample's, are added four at a time, all pixels of a line one after
 // the other: x and dy hold the four's numbers of a pixel side by side.

@@ -1,7 +1,6 @@
 #include "check/term_layout.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <numbers>
@@ -262,14 +261,10 @@ void TermLayout::add_entry(const Block& block, std::size_t at) {
 }
 
 void TermLayout::add(const Block& block, std::int64_t, const Progress& progress) {
-  std::atomic<std::int64_t> done{0};
-  const std::int64_t count = std::ssize(entries_);
-  pool_.run(count, [&](std::int64_t task, int) {
-    with_scalar(problem_.dtype, [&](auto scalar) {
-      add_entry<decltype(scalar)>(block, static_cast<std::size_t>(task));
-    });
-    if (progress) progress(++done, count);
-  });
+  run_tasks(pool_, problem_.dtype, std::ssize(entries_), progress,
+            [&](std::int64_t i, auto scalar) {
+              add_entry<decltype(scalar)>(block, static_cast<std::size_t>(i));
+            });
 }
 
 PixelPart TermLayout::wave_at(const Layout& layout, std::size_t at) const {

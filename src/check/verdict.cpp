@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "check/diagnosis.hpp"
+#include "check/groups.hpp"
 #include "check/order_walk.hpp"
 #include "check/pixel_sum.hpp"
 #include "check/reference_sum.hpp"
@@ -27,22 +28,6 @@ constexpr double kLeastCut = 0.3;
 constexpr double kOfOneSign = 2.66;
 // So many multiply-adds are spent at what may be right.
 constexpr double kSecondLookBudget = 0x1p27;
-
-bool in_group(const WgradProblem& pb, const GroupError& group, std::int64_t index) {
-  switch (group.kind) {
-    case GroupKind::tap:
-      return index / pb.K / pb.group_c() == group.index;
-    case GroupKind::input_channel:
-      return index % pb.K / pb.group_k() * pb.group_c() + index / pb.K % pb.group_c() ==
-             group.index;
-    case GroupKind::output_channel:
-      return index % pb.K == group.index;
-    case GroupKind::all:
-      return true;
-    default:
-      return index == group.index;
-  }
-}
 
 // Takes a second look at gradients whose errors are too large for the order n, z, p, q.
 class SecondLook {
@@ -127,8 +112,13 @@ class SecondLook {
   // Returns entries of the group, spread over it.
   Positions looked_at(const GroupError& group) const {
     Positions inside, some;
+    PlaceWalk places(problem_, indices_);
     for (std::size_t at = 0; at < expected_.values.size(); ++at) {
-      if (in_group(problem_, group, index(at))) inside.push_back(at);
+      const std::size_t of = group_of(group.kind, places.next());
+      const bool one = group.kind == GroupKind::element || group.kind == GroupKind::limit;
+      if (one ? index(at) == group.index : static_cast<std::int64_t>(of) == group.index) {
+        inside.push_back(at);
+      }
     }
     const std::size_t count = std::min(inside.size(), kLooked);
     for (std::size_t i = 0; i < count; ++i) some.push_back(inside[i * inside.size() / count]);
@@ -243,27 +233,24 @@ class SecondLook {
                              rules_.tolerance);
   }
 
-  // Calls find(suspect, images, source, pool) where images can be read.
-  template <typename Find>
-  auto by_faults(const Find& find, const Subject& subject, const Expected& expected) {
-    const OwnPart own(problem_, subject, indices_, expected, rules_.summation.factor);
-    const Suspect suspect = own.suspect();
-    using Found = decltype(find(suspect, *passes_.images, passes_.source, passes_.pool));
-    if (passes_.images == nullptr) return Found{};
-    return find(suspect, *passes_.images, passes_.source, passes_.pool);
-  }
   // What is spent at what may be right.
   double budget() const {
     const auto entries = static_cast<double>(expected_.values.size());
     return std::max(kSecondLookBudget, entries * static_cast<double>(term_count(problem_)));
   }
+  OwnPart own_part(const Subject& subject, const Expected& expected) const {
+    return {problem_, subject, indices_, expected, rules_.summation.factor};
+  }
   std::optional<Structure> inputs_were_rounded(const Subject& subject, const Expected& expected) {
-    const auto find = [this](auto&... by) { return rounded_inputs(by..., budget()); };
-    return by_faults(find, subject, expected);
+    if (passes_.images == nullptr) return {};
+    return rounded_inputs(own_part(subject, expected).suspect(), *passes_.images, passes_.source,
+                          passes_.pool, budget());
   }
   bool is_known_fault(const Subject& subject) {
-    const auto find = [this](auto&... by) { return diagnose(by..., budget()); };
-    return std::ranges::any_of(by_faults(find, subject, expected_).findings,
+    if (passes_.images == nullptr) return false;
+    const Diagnosis found = diagnose(own_part(subject, expected_).suspect(), *passes_.images,
+                                     passes_.source, passes_.pool, budget());
+    return std::ranges::any_of(found.findings,
                                [](const Finding& f) { return f.certainty != Certainty::size; });
   }
 

@@ -1,0 +1,61 @@
+// groups.hpp - which taps and channels the entries of a gradient belong to.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "convgrad/compare.hpp"
+#include "convgrad/problem.hpp"
+
+namespace convgrad {
+
+// The places of an entry: its tap, channel of a group, x channel, dy channel, group and dy channel
+// in it.
+struct EntryPlaces {
+  std::size_t tap, c, x, k, group, in_group;
+};
+
+// Returns the index of the group of that kind to which an entry there belongs.
+inline std::size_t group_of(GroupKind kind, const EntryPlaces& at) {
+  return kind == GroupKind::tap             ? at.tap
+         : kind == GroupKind::input_channel ? at.x
+         : kind == GroupKind::all           ? 0
+                                            : at.k;
+}
+
+// Visits entries in their order: those at indices, in [tap][c][k] order, or all where there are
+// none. Of a whole gradient, places are counted up, which costs less than to divide.
+class PlaceWalk {
+ public:
+  PlaceWalk(const WgradProblem& pb, std::span<const std::int64_t> indices)
+      : indices_(indices),
+        Cg_(static_cast<std::size_t>(pb.group_c())),
+        K_(static_cast<std::size_t>(pb.K)),
+        Kg_(static_cast<std::size_t>(pb.group_k())) {}
+
+  EntryPlaces next() {
+    if (!indices_.empty()) {
+      const auto index = static_cast<std::size_t>(indices_[at_++]);
+      k_ = index % K_;
+      c_ = index / K_ % Cg_;
+      tap_ = index / K_ / Cg_;
+    }
+    const std::size_t group = K_ == Kg_ ? 0 : k_ / Kg_;
+    const EntryPlaces places = {tap_, c_, group * Cg_ + c_, k_, group, k_ - group * Kg_};
+    if (++k_ == K_) {
+      k_ = 0;
+      if (++c_ == Cg_) {
+        c_ = 0;
+        ++tap_;
+      }
+    }
+    return places;
+  }
+
+ private:
+  const std::span<const std::int64_t> indices_;
+  const std::size_t Cg_, K_, Kg_;
+  std::size_t at_ = 0, tap_ = 0, c_ = 0, k_ = 0;
+};
+
+}  // namespace convgrad
