@@ -36,10 +36,8 @@ struct Finding {
   std::string cause;  // it usually brings this about, or ""
   Certainty certainty = Certainty::match;
   std::int64_t checked = 0;  // entries
+  bool only_rounds = false;  // more than it should: a kernel may do that on purpose, for its speed
 };
-
-// Tells whether a kernel may do that on purpose, for its speed: it only rounds more than it should.
-bool is_lower_precision(const Finding& finding);
 
 struct Diagnosis {
   std::vector<Finding> findings;  // all that fit, at most kMaxFindings of them

@@ -175,10 +175,8 @@ TEST_CASE("values of lower precision") {
   CHECK(round(Treatment::relu, -1) == 0);
   CHECK(round(Treatment::tf32_even, 1 + 0x1p-11) == 1);
   CHECK(round(Treatment::tf32_even, 1 + 0x1.8p-10) == 1 + 0x1p-9);
-  CHECK(round(Treatment::bf16_away, -1 - 0x1p-8) == -1 - 0x1p-7);
   CHECK(round(Treatment::f16_cut, 0x1.ffcp-15) == 0x1.ff8p-15);  // subnormal
   CHECK(round(Treatment::f16_cut, 1e6) == 65504);
-  CHECK(round(Treatment::f16_away, 1e6) == HUGE_VAL);
   CHECK(round(Treatment::e4m3, 17) == 16);
   CHECK(round(Treatment::e4m3, -1000) == -448);
   CHECK(round(Treatment::e5m2, 0x1p-17) == 0);

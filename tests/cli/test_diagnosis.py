@@ -162,40 +162,10 @@ class TenFaults(DiagnosisTest):
         self.names(self.wrong(x=memory.reshape(x.shape)), "tensor_layout",
                    "the memory of input is taken for NHWC, not NCHW")
 
-    def test_blocked_layouts(self):
-        p = self.use(normal_problem(c=16, k=8, groups=1))
-        h, w = p.size
-        blocked = np.moveaxis(p.x.reshape(p.n, h, w, 4, 4), 3, 1).reshape(p.x.shape)
-        self.names(self.wrong(x=blocked), "tensor_layout",
-                   "the memory of input is turned to nChw4c and then taken for NHWC")
-        self.names(self.wrong(x=np.transpose(p.x, (3, 1, 2, 0)).reshape(p.x.shape)),
-                   "tensor_layout", "the memory of input is turned to CHWN and then taken for NHWC")
-        parts = self.dw.reshape(*p.taps, 2, 8, 1, 8)
-        self.names(np.transpose(parts, (4, 2, 0, 1, 3, 5)).reshape(self.dw.shape), "filter_order",
-                   "its elements are taken in OIhw8i8o order, not in HWIO")
-
     def test_axes_swapped(self):
         p = self.use(normal_problem(size=(8, 8), strides=(1, 1), dilations=(1, 1)))
         self.names(self.wrong(x=np.swapaxes(p.x, 1, 2)), "tensor_layout",
                    "the memory of input is taken with h and w swapped")
-
-    def test_padding_off_by_one(self):
-        for op in ("conv2d", "depthwise", "conv3d"):
-            self.use(normal_problem(op))
-            before = self.problem.before
-            h = len(before) - 2
-            for step in (1, -1):
-                shifted = list(before)
-                shifted[h] += step
-                with self.subTest(op=op, step=step):
-                    lines = self.verify(self.wrong(before=shifted))
-                    self.assertTrue(any(f"the padding before h is {shifted[h]}, not {before[h]} "
-                                        in line for line in lines), lines)
-                shifted[h + 1] += step
-                lines = self.verify(self.wrong(before=shifted))
-                text = (f"the padding before h and w is {shifted[h]},{shifted[h + 1]}, not "
-                        f"{before[h]},{before[h + 1]} ")
-                self.assertTrue(any(text in line for line in lines), lines)
 
     def test_padding_before_instead_of_after(self):
         # SAME puts the odd row and column after. One off by one is the same: one statement for both.
@@ -210,18 +180,6 @@ class TenFaults(DiagnosisTest):
         self.names(self.wrong(before=(0, 2)), "padding_swapped",
                    "the padding after is put before: the padding before h and w is 0,2, not 3,0")
 
-    def test_padding_ignored(self):
-        self.use(normal_problem(padding=((2, 1), (3, 1))))
-        self.names(self.wrong(before=(0, 0)), "padding_ignored",
-                   "the padding is ignored: the padding before h and w is 0,0, not 2,3")
-
-    def test_stride_and_dilation_swapped(self):
-        for op in ("conv2d", "depthwise", "conv3d"):
-            p = self.use(normal_problem(op))
-            with self.subTest(op):
-                self.names(self.wrong(strides=p.dilations, dilations=p.strides),
-                           "stride_dilation_swapped", "strides and dilations are swapped")
-
     def test_attributes_of_h_and_w_swapped(self):
         self.use(normal_problem(size=(12, 12), taps=(3, 3), strides=(2, 1), dilations=(1, 3),
                                 padding=((2, 1), (0, 4))))
@@ -231,15 +189,6 @@ class TenFaults(DiagnosisTest):
                    "the dilations of h and w are swapped")
         self.names(self.wrong(before=(0, 2)), "attribute_order",
                    "the padding of h and w are swapped")
-
-    def test_dilations_ignored_and_padding_follows(self):
-        # What TensorFlow's depthwise op does on the CPU.
-        self.use(normal_problem("depthwise", size=(9, 9), taps=(3, 3), strides=(1, 1),
-                                dilations=(2, 2)))
-        self.assertEqual(self.problem.before, (2, 2))
-        self.names(self.wrong(dilations=(1, 1), before=(1, 1)), "dilations_ignored",
-                   "the dilations are ignored, and padding SAME follows that")
-        self.names(self.wrong(dilations=(1, 1)), "dilations_ignored", "the dilations are ignored")
 
     def test_group_order(self):
         p = self.use(normal_problem(c=8, k=12, groups=4))
@@ -314,9 +263,6 @@ class TenFaults(DiagnosisTest):
         lines = self.verify(self.half_sums("f4"))
         self.assertIn("sums are rounded to float32 after each addition", lines[0])
 
-    def test_zero(self):
-        self.names(self.dw * 0, "zero", "every element is set to 0")
-
     def test_missing_image(self):
         for op in ("conv2d", "depthwise", "conv3d"):
             p = self.use(normal_problem(op, n=5))
@@ -334,28 +280,36 @@ class TenFaults(DiagnosisTest):
                        "image 1 is counted twice")
 
 
-class OtherFaults(DiagnosisTest):
-    def test_last_row_and_column(self):
-        p = self.use(normal_problem())
-        for axis, name in ((1, "row"), (2, "column")):
-            for which, text in ((-1, "last"), (0, "first")):
-                dy = p.dy.copy()
-                np.moveaxis(dy, axis, 0)[which] = 0
-                self.names(self.wrong(dy=dy), "line_left_out",
-                           f"the {text} {name} of out_backprop is left out")
+class Inputs(DiagnosisTest):
+    def test_roundings_of_tf32(self):
+        for scale in (1, 1e-4, 1e-9):
+            p = normal_problem(size=(29, 28), n=8)
+            p.dy = single(p.dy * scale)
+            # Ties are one of 8192 numbers; a few more tell the roundings apart.
+            ties = np.asarray(p.x).astype("<f4").view("<u4")
+            ties.reshape(-1)[::50] = ties.reshape(-1)[::50] & 0xFFFFE000 | 0x1000
+            p.x = ties.view("<f4").astype("f8")
+            self.use(p)
+            for how, text in (("even", "TF32 (half to even)"), ("away", "TF32")):
+                lines = self.verify(single(self.wrong(x=tf32(p.x, how), dy=tf32(p.dy, how))))
+                self.assertTrue(lines[0].startswith(f"the result matches if x and dy are rounded "
+                                                    f"to {text} before"), lines)
+            self.names(single(self.wrong(x=tf32(p.x, "cut"), dy=tf32(p.dy, "cut"))),
+                       "input_precision", "x and dy are cut off to TF32 before they are multiplied")
 
-    def test_inputs_of_lower_precision(self):
-        p = self.use(normal_problem())
-        for rounding, text in ((lambda v: kept("bfloat16", v),
-                                "rounded to bfloat16"),
-                               (lambda v: v.astype("f2").astype("f8"), "rounded to float16"),
-                               (lambda v: tf32(v, "away"), "rounded to TF32")):
-            wrong = self.wrong(x=rounding(p.x), dy=rounding(p.dy))
-            # float16 and TF32 have as many digits, and are the same where both have the range.
-            self.names(single(wrong), "input_precision",
-                       f"x and dy are {text} before they are multiplied",
-                       among="bfloat16" not in text)
-            self.assertLessEqual(len(self.report["findings"]), 2)
+
+class Images(DiagnosisTest):
+    def test_images(self):
+        for op in ("conv2d", "depthwise", "conv3d"):
+            p = self.use(normal_problem(op, n=5))
+            for order, text in (([0] * 5, "image 0 of input is taken for all images"),
+                                ([4] * 5, "the last image of input is taken for all images"),
+                                ([4, 0, 1, 2, 3], "input is one image behind"),
+                                ([1, 2, 3, 4, 0], "input is one image ahead"),
+                                ([0, 1, 2, 0, 1], "input begins again at image 0 after every 3")):
+                self.names(single(self.wrong(x=p.x[order])), "image_order", text, whole=False)
+            self.names(single(self.wrong(dy=p.dy[[0] * 5])), "image_order",
+                       "image 0 of out_backprop is taken for all images")
 
 
 class Every(DiagnosisTest):
@@ -558,19 +512,6 @@ class Pixels(DiagnosisTest):
                 self.names(single(self.dw - part), "missing_pixels", f"{text} left out")
                 self.names(single(self.dw + part), "doubled_pixels", f"{text} counted twice")
 
-    def test_halos(self):
-        p = self.use(plain_problem(size=(16, 16), taps=(3, 3), padding="same"))
-        for axes, parts, text in (((1,), 2, "2 slabs of h"), ((2,), 4, "4 slabs of w"),
-                                  ((1, 2), 4, "4 slabs of h and w")):
-            total = 0
-            for at in np.ndindex(*[parts] * len(axes)):
-                inside = tuple(slice(16 // parts * at[axes.index(a)], 16 // parts * (at[axes.index(a)] + 1))
-                               if a in axes else slice(None) for a in range(3))
-                x, dy = (put(np.zeros_like(v), (inside, v[inside])) for v in (p.x, p.dy))
-                total = total + self.wrong(x=x, dy=dy)
-            self.names(single(total), "halo_missing", f"out_backprop is summed in {text}, and each "
-                       "takes zeros for what it needs of its neighbours' input")
-
     def test_stages(self):
         p = self.use(plain_problem(n=4, size=(16, 15)))
         for exchanged, text in ((False, "a stage of 32 pixels of dy is the one before it, in pixels "
@@ -585,15 +526,6 @@ class Pixels(DiagnosisTest):
 
 
 class Precision(DiagnosisTest):
-    def test_results(self):
-        bits = single(self.dw).astype("<f4").view("<u4")
-        cut = (bits & 0xFFFF0000).astype("<u4").view("<f4").astype("f8")
-        for values, text in ((kept("bfloat16", self.dw),
-                              "it is rounded to bfloat16 once"),
-                             (cut, "it is cut off to bfloat16 once"),
-                             (self.dw.astype("f2").astype("f8"),
-                              "it is rounded to float16 or TF32 once")):
-            self.names(values, "result_precision", text)
 
     def test_one_rounding_in_one_place(self):
         # Thousands of split sums give most of these elements too: the one rounding is the name.
@@ -606,21 +538,6 @@ class Precision(DiagnosisTest):
                     self.names(values, "result_precision",
                                f"it is rounded to {name} once, in {text} alone")
         self.assertEqual(p.k, 6)
-
-    def test_even_splits(self):
-        p = self.use(plain_problem(n=3, size=(16, 15)))
-        pixels = int(np.prod(p.dy.shape[:-1]))
-        for parts, block, text in ((11, 1, "11 splits (split-K) of even sizes"),
-                                   (5, 64, "5 splits (split-K) of whole blocks of 64 pixels")):
-            ends = [b[-1] + 1 for b in np.array_split(np.arange(-(-pixels // block)), parts)]
-            total, begin = 0, 0
-            for end in ends:
-                dy = np.zeros_like(p.dy)
-                own = slice(begin * block, end * block)
-                dy.reshape(-1, p.k)[own] = p.dy.reshape(-1, p.k)[own]
-                total, begin = total + kept("bfloat16", self.wrong(dy=dy)), end
-            self.names(single(total), "low_precision_sums",
-                       f"the sums of {text} are rounded to bfloat16", whole=False)
 
     def test_split_sums(self):
         p = self.use(normal_problem(n=4, size=(16, 15), strides=(1, 1), dilations=(1, 1)))
@@ -635,23 +552,6 @@ class Precision(DiagnosisTest):
                 total = total + kept("bfloat16", self.wrong(dy=dy))
             self.names(single(total), "low_precision_sums", f"{text} are rounded to bfloat16",
                        whole=False)
-
-    def test_one_tensor(self):
-        rounded = kept("bfloat16", self.problem.x)
-        self.names(single(self.wrong(x=rounded)), "input_precision",
-                   "x alone is rounded to bfloat16 before they are multiplied")
-
-    def test_subnormals(self):
-        p = normal_problem()
-        p.x, p.dy = single(p.x * 2.0**-63), single(p.dy * 2.0**-63)
-        self.use(p)
-        flushed = np.zeros((*p.taps, p.c // p.groups, p.k))
-        for tap, x, dy in self.seen(p.x, p.dy):
-            part = x * dy
-            part[np.abs(part) < 2.0**-126] = 0
-            flushed[tap] += np.moveaxis(part, 0, 1).reshape(flushed[tap].shape)
-        self.names(single(flushed), "subnormals_flushed",
-                   "products are flushed to 0 where they are subnormal")
 
 
 class Fillings(DiagnosisTest):
@@ -676,14 +576,6 @@ class Fillings(DiagnosisTest):
         lines = self.verify(self.cut_off(11) * (1 - 2.0**-13))
         self.assertNotIn("scale_factor", [f["fault"] for f in self.report["findings"]], lines)
 
-    def test_low_bits(self):
-        self.use(plain_problem(c=12, k=16, taps=(3, 3)))
-        self.names(self.cut_off(16), "result_precision",
-                   "its low 8 bits of float32 are cut off")
-        self.use(plain_problem(c=12, k=16, taps=(3, 3), dtype="float16"), "float16")
-        self.names(self.cut_off(9), "result_precision",
-                   "its low 2 bits of float16 are cut off")
-
     def test_saturation(self):
         p = normal_problem(n=4, dtype="float16")
         p.x = p.x.clip(-4, 4) * 512
@@ -692,20 +584,12 @@ class Fillings(DiagnosisTest):
         self.use(p, "float16")
         self.assertGreater(np.count_nonzero(abs(self.dw) > 65520), 3)
         for most, name, verb in ((65504, ", the largest float16", "overflow"),
-                                 (57344, ", the largest float8_e5m2", "be larger"),
-                                 (40000, "", "be larger")):
+                                 (57344, ", the largest float8_e5m2", "be larger")):
             self.names(self.dw.clip(-most, most), "saturated",
                        f"it is cut off at {most}{name}, where it should {verb}", dtype="float16")
         self.names(single(self.dw.clip(-65504, 65504)), "saturated",
                    "it is cut off at 65504, the largest float16, where it should be larger",
                    dtype="float32")
-
-    def test_every_element_saturates(self):
-        p = one_entry(5)
-        p.x[:] = p.dy[:] = 60
-        self.use(p, "float16")
-        self.names(self.dw * 0 + 65504, "saturated",
-                   "it is cut off at 65504, the largest float16, where it should overflow")
 
     def test_sums_of_ones_stop(self):
         for dtype, stop in (("bfloat16", 256), ("float16", 2048)):
@@ -715,14 +599,6 @@ class Fillings(DiagnosisTest):
             lines = self.verify(self.dw * 0 + stop / 2)
             self.assertEqual(lines[0].split(" (")[0], "the result matches bit by bit if sums are rounded to "
                              f"{dtype} after each addition, pixel by pixel")
-
-    def test_a_constant(self):
-        p = self.use(plain_problem(taps=(3, 3)))
-        self.names(single(self.dw + 2.0**-14), "constant_added", "a constant 6.1e-05 is added")
-        for place, text in (((..., 4), "output channel k 4"), ((1, 2), "tap (1,2)")):
-            self.names(single(off(self.dw, (place, 30))), "constant_added",
-                       f"a constant 30 is added, in {text} alone")
-        self.assertEqual(p.k, 6)
 
     def test_nonfinite_suppressed(self):
         for last in (True, False):

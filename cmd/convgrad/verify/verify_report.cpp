@@ -344,7 +344,7 @@ std::string next_step(const VerifyReport& r, const Comparison& c) {
   std::vector<std::string> steps;
   if (!r.diagnosis->findings.empty()) {
     const Finding& first = r.diagnosis->findings[0].finding;
-    if (!is_lower_precision(first) || first.certainty == Certainty::size) return "";
+    if (!first.only_rounds || first.certainty == Certainty::size) return "";
     return cat("next: --accept ", first.fault, " if the kernel does so on purpose");
   }
   if (c.mismatches > 0 && c.mismatches < c.count && !v.show) {

@@ -1,5 +1,5 @@
-// alternatives.cpp - finds faults of some pixels alone: left out, counted twice or with a weight,
-// rounded, stale; and constants in the padding, of which one number is missing.
+// alternatives.cpp - finds faults of some pixels alone: left out, counted twice, rounded, stale;
+// and constants in the padding, of which one number is missing.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -17,41 +17,12 @@ namespace {
 // entries do.
 constexpr double kLeastError = 8, kTolerance = 4, kToleranceOfOrders = 12;
 constexpr std::size_t kEntries = 64, kEntriesOfMany = 12;
-// A number of more digits than a person writes must be as good as the best, to this part of what
-// the entries leave of it: others need its digits too.
-constexpr int kRoundDigits = 4, kRoundTries = 9;
-constexpr double kAsGood = 0.1;
+// A constant is read off to as many digits as bring it so near to the best one, as a part of what
+// the entries leave of it: their errors are about an eighth of that.
+constexpr double kAsGood = 1.0 / 4;
 // A stage holds so many pixels; which walk it was is worth some bits.
 constexpr std::int64_t kLeastStage = 8, kMostStage = 256;
 constexpr double kWalkBits = 4;
-
-// Returns the number of the fewest digits from low to high; if it needs more digits than a person
-// writes, it is the one next to the best.
-std::optional<std::pair<double, std::string>> roundest(double low, double high, double best) {
-  if (!(low <= high)) return std::nullopt;
-  best = std::clamp(best, low, high);
-  const double size = std::max(std::fabs(low), std::fabs(high));
-  for (int count = 1; count <= kRoundDigits && size > 0; ++count) {
-    const double unit = std::pow(10, std::floor(std::log10(size)) + 1 - count);
-    for (int i = 0; i < kRoundTries; ++i) {  // the nearest to the best, then its neighbours
-      const int away = i % 2 == 0 ? i / 2 : -(i + 1) / 2;
-      const std::string text = digits((std::round(best / unit) + away) * unit, count + 1);
-      const double value = std::strtod(text.c_str(), nullptr);
-      if (value >= low && value <= high) return std::pair(value, text);
-    }
-  }
-  for (int count = kRoundDigits + 1; count <= 17; ++count) {  // more tell no double from another
-    const std::string text = digits(best, count);
-    const double value = std::strtod(text.c_str(), nullptr);
-    if (std::fabs(value - best) <= kAsGood * (high - low) || count == 17) {
-      return std::pair(value, text);
-    }
-  }
-  return std::nullopt;
-}
-
-// A decimal digit that was read off costs log2(10) bits.
-double bits_of(const std::string& number) { return 3.4 * static_cast<double>(number.size()); }
 
 // Returns what each clue's terms add, after a change of x and dy, less what they added before.
 template <typename Change>
@@ -97,7 +68,6 @@ class Alternatives {
 
   std::vector<Fault> take() {
     if (clues_.empty()) return {};
-    find_weights();
     find_padding();
     find_roundings();
     find_stages();
@@ -105,18 +75,13 @@ class Alternatives {
   }
 
  private:
-  Fault& add(const char* name, const std::string& text, const char* cause, const Reading& reading) {
-    found_.push_back({name, text, cause, reading});
-    return found_.back();
-  }
-
   // Adds what the reading does in the pixels in which it explains the errors.
   void add_in_pixels(const Fault& everywhere, const Added& added, int least_usual) {
     if (ranges_.fits_everywhere(added, 1)) {
       found_.push_back(everywhere);
       return;
     }
-    for (const Candidate& c : ranges_.find(added, plain_walk(), 1, least_usual)) {
+    for (const Candidate& c : ranges_.find(added, {Pixels{}}, 1, least_usual)) {
       Fault& fault = found_.emplace_back(everywhere);
       fault.text += cat(", in ", pixels_text(pb_, c.pixels, ""), " alone");
       fault.reading.only = c.pixels;
@@ -167,71 +132,40 @@ class Alternatives {
     return result;
   }
 
-  // Returns offset + errors / units, if that is one number: units are what 1 of it adds.
-  std::optional<std::pair<double, std::string>> multiple(const std::vector<double>& units,
-                                                         double offset) const {
+  // Sums are linear in a constant outside x, so what 1 adds tells it.
+  void find_padding() {
+    Fault fault = {"padding_values", "",
+                   "a value that 0 becomes before it is padded (a mean, a zero point)", plain_};
+    fault.reading.outside = Outside::constant;
+    fault.reading.padding = 1;
+    const Added added = added_by_reading(entries_, fault.reading);
     double products = 0, squares = 0, low = -HUGE_VAL, high = HUGE_VAL;
-    for (std::size_t e = 0; e < units.size(); ++e) {
+    for (std::size_t e = 0; e < added.size(); ++e) {
+      const double unit = std::accumulate(added[e].begin(), added[e].end(), 0.0);
       const double tolerance = clues_[e].step + kTolerance * clues_[e].scale;
-      if (units[e] == 0) {
-        if (std::fabs(clues_[e].error) > tolerance) return std::nullopt;
+      if (unit == 0) {
+        if (std::fabs(clues_[e].error) > tolerance) return;
         continue;
       }
-      const double value = offset + clues_[e].error / units[e];
-      const double slack = std::fabs(tolerance / units[e]);
       // All entries must agree within their slack; the mean weighs each by its precision.
+      const double value = clues_[e].error / unit, slack = std::fabs(tolerance / unit);
       low = std::max(low, value - slack);
       high = std::min(high, value + slack);
       products += value / (slack * slack);
       squares += 1 / (slack * slack);
     }
-    if (!(squares > 0)) return std::nullopt;
-    return roundest(low, high, products / squares);
-  }
-
-  // Some images have another weight than the others.
-  void find_weights() {
-    std::vector<std::vector<double>> of;
-    for (const Clue& clue : clues_) of.push_back(running_sums(sample_.terms[clue.entry]));
-    for (std::int64_t i = 0; i < pb_.N; ++i) {
-      for (std::int64_t j = i + 1; j <= pb_.N; ++j) {
-        // Ranges are one image, or begin or end the batch; all images are a factor instead.
-        if ((j - i > 1 && i > 0 && j < pb_.N) || j - i == pb_.N) continue;
-        Pixels images;
-        images.range = {i * pb_.out_pixels(), j * pb_.out_pixels()};
-        std::vector<double> units;
-        units.reserve(of.size());
-        for (const std::vector<double>& sum : of) {
-          units.push_back(sum[static_cast<std::size_t>(images.range.end)] -
-                          sum[static_cast<std::size_t>(images.range.begin)]);
-        }
-        const auto weight = multiple(units, 1);
-        if (!weight || weight->first == 1) continue;
-        Reading reading = plain_;
-        reading.only = images;
-        reading.weight = weight->first;
-        add("weighted_images", pixels_text(pb_, images, "multiplied by " + weight->second),
-            "a part of the batch with a scale of its own, or a sum that was added twice", reading)
-            .bits = std::log2(static_cast<double>(pb_.N)) + bits_of(weight->second);
-      }
+    if (!(squares > 0) || !(low <= high)) return;
+    const double best = std::clamp(products / squares, low, high);
+    std::string text;
+    for (int count = 1; count <= kMostDigits; ++count) {
+      text = digits(best, count);
+      fault.reading.padding = std::strtod(text.c_str(), nullptr);
+      if (std::fabs(fault.reading.padding - best) <= kAsGood * (high - low)) break;
     }
-  }
-
-  void find_padding() {
-    Reading reading = plain_;
-    reading.outside = Outside::constant;
-    // Sums are linear in the constant, so what 1 adds tells it.
-    reading.padding = 1;
-    std::vector<double> units;
-    for (const std::vector<double>& added : added_by_reading(entries_, reading)) {
-      units.push_back(std::accumulate(added.begin(), added.end(), 0.0));
-    }
-    const auto value = multiple(units, 0);
-    if (!value || value->first == 0) return;
-    reading.padding = value->first;
-    add("padding_values", cat("padding holds ", value->second, " instead of zeros"),
-        "a value that 0 becomes before it is padded (a mean, a zero point)", reading)
-        .bits = bits_of(value->second);
+    if (fault.reading.padding == 0) return;
+    fault.text = cat("padding holds ", text, " instead of zeros");
+    fault.bits = kDigitBits * static_cast<double>(text.size());
+    found_.push_back(std::move(fault));
   }
 
   const WgradProblem& pb_;

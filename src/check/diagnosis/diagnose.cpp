@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <map>
 
 #include "base/integers.hpp"
 #include "check/diagnosis.hpp"
@@ -55,6 +54,7 @@ class Search {
   Search(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
          double multiply_adds, double seconds)
       : evidence_(suspect, in_seconds(seconds)),
+        judge_(evidence_),
         images_(images),
         source_(source, evidence_),
         pool_(pool),
@@ -79,6 +79,8 @@ class Search {
     double rms;
     std::size_t complexity;  // faults that it takes, twice, and one more for a place
     bool rare = false;
+    bool rounds_result = false;  // once, and nothing else
+    bool is_finite = false;      // as Fit has it
   };
 
   // Says when a finder is called: whatever fits already, unless one fault that holds everywhere
@@ -118,7 +120,7 @@ class Search {
         {Stage::always, true,
          [&](const Sample& some) {
            ++result_.tried;
-           keep(find_partials(evidence_, some, settled() || rounded_once()));
+           keep(find_partials(judge_, some, settled() || rounded_once()));
          }},
         {Stage::unsettled, true,
          [&](const Sample& some) {
@@ -151,8 +153,7 @@ class Search {
 
   void name_nonfinite(const Sample& sample) {
     for (Fitting& fit : fits_) {
-      if (fit.finding.fault != "nonfinite_suppressed") continue;
-      fit.finding.text += nonfinite_text(evidence_, sample);
+      if (fit.is_finite) fit.finding.text += nonfinite_text(evidence_, sample);
     }
   }
 
@@ -167,10 +168,7 @@ class Search {
   }
 
   // One rounding of the result comes before the thousands of ways to round its parts.
-  bool rounded_once() const {
-    return std::any_of(fits_.begin(), fits_.end(),
-                       [](const Fitting& fit) { return fit.finding.fault == "result_precision"; });
-  }
+  bool rounded_once() const { return std::ranges::any_of(fits_, &Fitting::rounds_result); }
 
   bool is_known(const Fault& f) const {
     return f.moves_only(evidence_.problem()) && (evidence_.whole() || !f.moved);
@@ -189,43 +187,27 @@ class Search {
     return predicted;
   }
 
-  // Predicts for these entries by each of the list; a sum that several need is formed once.
+  // Predicts for these entries by each of the list.
   std::vector<Predicted> predicted(const List& list, const Positions& at) {
     const WgradProblem& pb = evidence_.problem();
     std::vector<Wanted> wanted;
-    std::map<std::pair<std::size_t, EntryTerms>, std::size_t> place;
-    std::vector<std::vector<std::size_t>> places(list.size());
-    std::vector<const Reading*> readings;
-    for (std::size_t f = 0; f < list.size(); ++f) {
-      if (is_known(list[f])) continue;
-      std::size_t id = readings.size();  // the last ones are the likeliest
-      while (id > 0 && *readings[id - 1] != list[f].reading) --id;
-      if (id == 0) {
-        readings.push_back(&list[f].reading);
-        id = readings.size();
-      }
-      --id;
+    for (const Fault& f : list) {
       for (const std::size_t position : at) {
-        const EntryTerms terms = list[f].terms(pb, evidence_.index(position));
-        const auto [found, added] = place.emplace(std::pair{id, terms}, wanted.size());
-        if (added) wanted.push_back({readings[id], terms});
-        places[f].push_back(found->second);
+        if (!is_known(f)) wanted.push_back({&f.reading, f.terms(pb, evidence_.index(position))});
       }
     }
+    budget_ -= cost(wanted.size());
     std::vector<EntrySum> sums;
-    if (!wanted.empty()) {
-      budget_ -= cost(wanted.size());
-      sums = sums_of(pb, wanted, images_, source_, pool_);
-    }
+    if (!wanted.empty()) sums = sums_of(pb, wanted, images_, source_, pool_);
     std::vector<Predicted> result;
-    for (std::size_t f = 0; f < list.size(); ++f) {
-      if (is_known(list[f])) {
-        result.push_back(predicted_at(list[f], at));
+    std::span<EntrySum> left = sums;
+    for (const Fault& f : list) {
+      if (is_known(f)) {
+        result.push_back(predicted_at(f, at));
         continue;
       }
-      std::vector<EntrySum> own;
-      for (const std::size_t i : places[f]) own.push_back(sums[i]);
-      Expected expected = expected_of(pb, {}, own);
+      Expected expected = expected_of(pb, {}, left.first(at.size()));
+      left = left.subspan(at.size());
       result.push_back({std::move(expected.values), std::move(expected.scales)});
     }
     return result;
@@ -233,16 +215,20 @@ class Search {
 
   // Keeps the fault if it explains these entries.
   void consider(const Fault& f, const Positions& at, const Predicted& values, bool plain = false) {
-    const auto fit = evidence_.judge(at, values, f.bits, plain);
+    const auto fit = judge_.judge(at, values, f.bits, plain);
     if (!fit || is_reported(f, *fit, at)) return;
     // An attribute of all taps is not another one for some of them.
     const Reading own = plain_reading(evidence_.problem());
     if (!fit->only.empty() && f.reading.axis != own.axis && evidence_.in_some_taps()) return;
-    const std::size_t faults =
-        fit->parts.size() +
-        static_cast<std::size_t>(plain ? 0 : 1 + std::count(f.name.begin(), f.name.end(), '+'));
-    fits_.push_back({finding({f.name, f.text, f.cause}, *fit, Certainty::match, at.size()),
-                     fit->rms, 2 * faults + (fit->only.empty() ? 0 : 1), f.rare});
+    const std::size_t faults = fit->parts.size() + static_cast<std::size_t>(plain ? 0 : f.faults);
+    const bool by_itself = f.faults == 1 && rounds(f.reading);
+    Fitting& kept = fits_.emplace_back();
+    kept.finding = finding({f.name, f.text, f.cause, by_itself}, *fit, Certainty::match, at.size());
+    kept.rms = fit->rms;
+    kept.complexity = 2 * faults + (fit->only.empty() ? 0 : 1);
+    kept.rare = f.rare;
+    kept.rounds_result = plain && kept.finding.only_rounds;
+    kept.is_finite = fit->is_finite && faults == 1;
     if (fit->parts.empty()) reported_.push_back(f);
   }
 
@@ -272,7 +258,7 @@ class Search {
     const std::vector<Predicted> values = predicted(list, at);
     List left;
     for (std::size_t f = 0; f < list.size(); ++f) {
-      if (evidence_.judge(at, values[f], 0, false, true)) left.push_back(list[f]);
+      if (judge_.judge(at, values[f], 0, false, true)) left.push_back(list[f]);
     }
     return left;
   }
@@ -284,7 +270,7 @@ class Search {
     for (const Fault& f : list) {
       if (!is_known(f)) {
         summed.push_back(f);
-      } else if (evidence_.judge(some, predicted_at(f, some), 0, false, true)) {
+      } else if (judge_.judge(some, predicted_at(f, some), 0, false, true)) {
         consider(f, evidence_.all(), predicted_at(f, evidence_.all()));
       }
     }
@@ -327,6 +313,7 @@ class Search {
       const bool both = !moves[m].cause.empty() && !others[o].cause.empty();
       pair.cause = moves[m].cause + (both ? "; " : "") + others[o].cause;
       pair.moved = moves[m].moved;
+      pair.faults = 2;
       pairs.push_back(std::move(pair));
     }
     result_.tried += static_cast<std::int64_t>(pairs.size());
@@ -389,6 +376,7 @@ class Search {
   }
 
   const Evidence evidence_;
+  const Judge judge_;
   const Plan& images_;
   TimedSource source_;
   TaskPool& pool_;
@@ -400,11 +388,6 @@ class Search {
 
 }  // namespace
 }  // namespace diagnosis
-
-bool is_lower_precision(const Finding& finding) {
-  return finding.fault.find("precision") != std::string::npos &&
-         finding.fault.find('+') == std::string::npos;
-}
 
 Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes) {
   Plan plan;

@@ -19,8 +19,7 @@ std::string fields_text(const Reading& reading, const Axes& axes,
 // Tells whether some tap meets what is not in x.
 bool reaches_outside(const WgradProblem& pb) {
   return std::any_of(pb.axis.begin(), pb.axis.end(), [](const SpatialAxis& a) {
-    const std::int64_t last = (a.out - 1) * a.stride - a.pad_before + (a.taps - 1) * a.dilation;
-    return a.pad_before > 0 || last >= a.in;
+    return a.pad_before > 0 || input_at(a, a.out - 1, a.taps - 1) >= a.in;
   });
 }
 

@@ -27,6 +27,7 @@ struct Fault {
   Map moved = nullptr, x_channel = nullptr, dy_channel = nullptr;
   double bits = 0;    // the search has read so many off the gradient to name it
   bool rare = false;  // too rare to be tried together with another
+  int faults = 1;     // that it is made of
 
   // Tells whether only entries change places: their values are known without a sum.
   bool moves_only(const WgradProblem& problem) const;

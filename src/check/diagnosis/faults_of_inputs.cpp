@@ -8,11 +8,7 @@
 namespace convgrad::diagnosis {
 namespace {
 
-// Up to so many images every rotation and every split of them is tried, else the usual ones.
-constexpr std::int64_t kFewImages = 16;
-// Causes.
 constexpr const char* kBatchOffset = "an offset of the batch that is missing or one off";
-constexpr const char* kSplitBatch = "a split of N";
 
 class InputFaults : FaultList {
  public:
@@ -90,22 +86,6 @@ class InputFaults : FaultList {
       if (!always) add_treatment(kind, "", nullptr);
       if (scaled && facts_.x.all > 0 && facts_.dy.all > 0) add_scaled(kind);
     }
-    if (facts_.x.all > 0 && facts_.dy.all > 0) add_mixed();
-  }
-
-  // Adds bfloat16 for one tensor, and the sum of two for the other.
-  void add_mixed() {
-    // Two bfloat16 numbers hold all of a 16-bit number.
-    if (unit_roundoff(pb_.dtype) >= 0x1p-17) return;
-    Reading reading = plain_;
-    for (const bool x : {true, false}) {
-      reading.x.treatment = x ? Treatment::bf16_twice : Treatment::bf16;
-      reading.dy.treatment = x ? Treatment::bf16 : Treatment::bf16_twice;
-      add_reading("input_precision",
-                  cat(x ? "dy" : "x", " is rounded to bfloat16, and ", x ? "x" : "dy",
-                      " to the sum of two bfloat16 numbers"),
-                  "a split of float32 in two terms of one tensor alone", reading, true);
-    }
   }
 
   void add_products() {
@@ -160,25 +140,9 @@ class InputFaults : FaultList {
     add_images_of_each("image 0 of ", " is taken for all images", [](std::int64_t) { return 0; });
     add_images_of_each("the last image of ", " is taken for all images",
                        [N](std::int64_t) { return N - 1; });
-    if (N % 2 == 0) {
-      add_images_of_input("the halves of input's images are exchanged", kSplitBatch,
-                          [N](std::int64_t n) { return (n + N / 2) % N; });
-    }
-    std::vector<std::int64_t> steps = {-1, 1};
-    for (std::int64_t by = 2; by < N; by = N <= kFewImages ? by + 1 : 2 * by) {
-      steps.push_back(by);
-      steps.push_back(-by);
-    }
-    for (const std::int64_t by : steps) {
-      const std::string text =
-          cat("input is ", by == 1 || by == -1 ? "one image" : cat(std::abs(by), " images"),
-              by < 0 ? " behind" : " ahead");
-      // A rotation by more is one by less the other way.
-      if (2 * std::abs(by) <= N) {
-        add_images_of_input(text, kBatchOffset,
-                            [N, by](std::int64_t n) { return (n + by + N) % N; });
-      }
-      if (std::abs(by) != 1) continue;
+    for (const std::int64_t by : {-1, 1}) {
+      const std::string text = cat("input is one image ", by < 0 ? "behind" : "ahead");
+      add_images_of_input(text, kBatchOffset, [N, by](std::int64_t n) { return (n + by + N) % N; });
       add_images_of_input(
           text + ", and none of the first is left", kBatchOffset,
           [N, by](std::int64_t n) { return n + by >= 0 && n + by < N ? n + by : kNowhere; });
@@ -188,10 +152,6 @@ class InputFaults : FaultList {
               by < 0 ? "first" : "last", " image is read twice"),
           [N, by](std::int64_t n) { return std::clamp<std::int64_t>(n + by, 0, N - 1); });
     }
-    add_images_of_input("the images of input stand in reverse order", "",
-                        [N](std::int64_t n) { return N - 1 - n; });
-    add_images_of_input("images of input are exchanged in pairs", kSplitBatch,
-                        [N](std::int64_t n) { return (n ^ 1) < N ? n ^ 1 : n; });
     for (const std::int64_t parts : {2, 3, 4, 8}) {
       const std::int64_t by = ceil_div(N, parts);
       add_images_of_each("", cat(" begins again at image 0 after every ", by, " images"),
@@ -206,27 +166,17 @@ class InputFaults : FaultList {
     for (const SpatialAxis& axis : pb_.axis) padded *= axis.in + axis.pad_before + axis.pad_after;
     for (const bool x : {true, false}) {
       const Extents image = extents_of(pb_, x);
-      const auto& [d, h, w] = image;
       const std::int64_t pixels = pixels_of(image), channels = channels_of(pb_, x);
       const std::int64_t other_pixels = pixels_of(extents_of(pb_, !x));
       const std::int64_t other_channels = channels_of(pb_, !x);
       // These are the distances of a kernel that takes the other tensor's extents, a group's
-      // channels, one channel, a depth of 1, a square image or a padded one, or is one off.
+      // channels, one channel or a padded image.
       const std::int64_t others[] = {other_pixels * channels,
                                      pixels * other_channels,
                                      other_pixels * other_channels,
                                      pixels * channels / pb_.groups,
                                      pixels,
-                                     h * w * channels,
-                                     d * h * h * channels,
-                                     d * w * w * channels,
-                                     padded * channels,
-                                     pixels * (channels - 1),
-                                     pixels * (channels + 1),
-                                     pixels * channels - 1,
-                                     pixels * channels + 1,
-                                     (pixels - w) * channels,
-                                     (pixels - 1) * channels};
+                                     padded * channels};
       for (const std::int64_t by : others) {
         if (by < 1 || by == pixels * channels) continue;
         std::vector<std::int64_t> starts;
@@ -248,9 +198,8 @@ std::vector<Fault> roundings(const WgradProblem& problem) {
   std::vector<Fault> result = faults_of_inputs(problem, {});
   std::erase_if(result, [](const Fault& fault) {
     const Treatment x = fault.reading.x.treatment, dy = fault.reading.dy.treatment;
-    const bool one_type = x == dy || x == Treatment::none || dy == Treatment::none;
     const bool usual = !fault.rare || x == Treatment::tf32_even || dy == Treatment::tf32_even;
-    return fault.name != "input_precision" || !one_type || !usual;
+    return !rounds_inputs(fault.reading) || !usual;
   });
   return result;
 }

@@ -12,73 +12,61 @@ class LayoutFaults : FaultList {
   explicit LayoutFaults(const WgradProblem& problem) : FaultList(problem) {}
 
   std::vector<Fault> take() {
-    add_memory();
-    add_blocked_memory();
+    add_memories();
     add_halos();
     return std::move(list_);
   }
 
  private:
-  void add_memory() {
+  // Adds what the memory of input, of out_backprop or of both is taken for, where that has a place.
+  void add_memory(Memory memory, std::int64_t block, const std::string& as, const char* cause,
+                  bool rare) {
+    for (const auto& [x, dy, which] : {std::tuple{true, false, "input"},
+                                       {true, true, "input and out_backprop"},
+                                       {false, true, "out_backprop"}}) {
+      Reading reading = plain_;
+      bool fits = true;
+      for (const bool of_x : {true, false}) {
+        if (!(of_x ? x : dy)) continue;
+        const std::int64_t channels = channels_of(pb_, of_x);
+        fits = fits && !same_memory(pb_, memory, of_x) &&
+               (block == 0 || (channels % block == 0 && channels > block));
+        reading.tensor(of_x).memory = memory;
+        reading.tensor(of_x).block = block;
+      }
+      if (!fits) continue;
+      add_reading("tensor_layout", cat("the memory of ", which, " is ", as), cause, reading, rare);
+    }
+  }
+
+  void add_memories() {
+    constexpr const char* kFormat = "a wrong data format, or a transposition that is missing";
+    constexpr const char* kOwn = "a layout of a library's own: oneDNN's blocks, or CHWN";
     const std::string own = data_format_name(pb_);
     WgradProblem turned = pb_;
     turned.channels_last = !pb_.channels_last;
     const std::string other = data_format_name(turned);
-    for (const auto& [memory, as] :
-         {std::pair{Memory::other_channel_place, cat("taken for ", other, ", not ", own)},
-          {Memory::turned, cat("turned to ", other, " and then taken for ", own)},
-          {Memory::h_and_w_swapped, std::string("taken with h and w swapped")}}) {
-      for (const auto& [x, dy, which] : {std::tuple{true, false, "input"},
-                                         {true, true, "input and out_backprop"},
-                                         {false, true, "out_backprop"}}) {
-        if (x && same_memory(pb_, memory, true)) continue;
-        if (dy && same_memory(pb_, memory, false)) continue;
-        Reading reading = plain_;
-        if (x) reading.x.memory = memory;
-        if (dy) reading.dy.memory = memory;
-        add_reading("tensor_layout", cat("the memory of ", which, " is ", as),
-                    "a wrong data format, or a transposition that is missing", reading);
-      }
-    }
-  }
-
-  // Adds blocked layouts, and that with the images innermost.
-  void add_blocked_memory() {
-    constexpr const char* kCause = "a layout of a library's own: oneDNN's blocks, or CHWN";
-    const std::string own = data_format_name(pb_);
-    const auto add = [&](Memory memory, std::int64_t block, const std::string& name) {
-      for (const auto& [x, dy, which] : {std::tuple{true, false, "input"},
-                                         {true, true, "input and out_backprop"},
-                                         {false, true, "out_backprop"}}) {
-        Reading reading = plain_;
-        bool fits = true;
-        for (const bool of_x : {true, false}) {
-          if (!(of_x ? x : dy)) continue;
-          const std::int64_t channels = channels_of(pb_, of_x);
-          fits = fits && (block == 0 || (channels % block == 0 && channels > block));
-          reading.tensor(of_x).memory = memory;
-          reading.tensor(of_x).block = block;
-        }
-        const bool turned = memory != Memory::blocked;
-        if (!fits) continue;
-        add_reading("tensor_layout",
-                    cat("the memory of ", which, " is ", turned ? "turned to " : "taken for ", name,
-                        turned ? " and then taken for " : ", not ", own),
-                    kCause, reading, true);
-      }
+    const auto taken = [&](const std::string& name) {
+      return cat("taken for ", name, ", not ", own);
     };
+    const auto turned_to = [&](const std::string& name) {
+      return cat("turned to ", name, " and then taken for ", own);
+    };
+    add_memory(Memory::other_channel_place, 0, taken(other), kFormat, false);
+    add_memory(Memory::turned, 0, turned_to(other), kFormat, false);
+    add_memory(Memory::h_and_w_swapped, 0, "taken with h and w swapped", kFormat, false);
+    const int rank = pb_.spatial_rank();
     for (const std::int64_t block : {16, 8, 4, 32}) {
-      const std::string spatial = pb_.spatial_rank() > 2   ? "dhw"
-                                  : pb_.spatial_rank() > 1 ? "hw"
-                                                           : "w";
-      for (const Memory memory : {Memory::to_blocked, Memory::blocked}) {
-        add(memory, block, cat("nC", spatial, block, "c"));
-      }
+      const std::string name = cat("nC", rank > 2 ? "dhw" : rank > 1 ? "hw" : "w", block, "c");
+      add_memory(Memory::to_blocked, block, turned_to(name), kOwn, true);
+      add_memory(Memory::blocked, block, taken(name), kOwn, true);
     }
-    if (pb_.N > 1) {
-      const int rank = pb_.spatial_rank();
-      add(Memory::to_chwn, 0, rank > 2 ? "CDHWN" : rank > 1 ? "CHWN" : "CWN");
-    }
+    if (pb_.N < 2) return;
+    add_memory(Memory::to_chwn, 0,
+               turned_to(rank > 2   ? "CDHWN"
+                         : rank > 1 ? "CHWN"
+                                    : "CWN"),
+               kOwn, true);
   }
 
   // Adds parts of the image that do not see the neighbour's rows of x: slabs, and tiles.

@@ -107,7 +107,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& imag
   const WgradProblem& pb = suspect.problem;
   std::vector<Fault> faults = diagnosis::known_faults(pb);
   std::erase_if(faults, [](const Fault& fault) {
-    return fault.name != "input_precision" || is_coarse(fault.reading.x.treatment) ||
+    return !rounds_inputs(fault.reading) || is_coarse(fault.reading.x.treatment) ||
            is_coarse(fault.reading.dy.treatment);
   });
   if (faults.empty()) return {};

@@ -1,18 +1,18 @@
-// judge.cpp - judges whether the suspect is what a fault predicts, with one of the fillings.
+// judge.cpp - see judge.hpp.
+#include "check/diagnosis/judge.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <map>
 #include <numeric>
 
-#include "check/diagnosis/search.hpp"
 #include "check/rounding.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
 
 using Instead = Filling::Instead;
-using Number = Filling::Number;
 
 // An explanation must leave at most this part of the sum of squared errors:
 // scripts/measure_diagnosis names as many with 1/2 and with 1/256, and none wrongly. A first look
@@ -45,9 +45,9 @@ class Pieces {
 
 }  // namespace
 
-double Evidence::unexplained(std::size_t at, double value, const Grid* grid) const {
-  const double result = got(at);
-  if (grid == nullptr) return unexplained_error(problem().out_dtype, result, value);
+double Judge::unexplained(std::size_t at, double value, const std::optional<Grid>& grid) const {
+  const double result = e_.got(at);
+  if (!grid) return unexplained_error(e_.problem().out_dtype, result, value);
   if (!std::isfinite(result)) return unexplained_error(grid->like, result, value);
   const double step = rounding_step(grid->like, result) * grid->part;
   const double sign = std::copysign(1.0, result == 0 ? value : result);
@@ -56,44 +56,47 @@ double Evidence::unexplained(std::size_t at, double value, const Grid* grid) con
   return std::max({0.0, least - outward, outward - most});
 }
 
-bool Evidence::fits(std::size_t at, double value, double scale) const {
-  return unexplained(at, value, nullptr) <= kWrong * scale;
-}
-
 // Tells whether the number stands where the filling puts something else, and is that.
-bool Evidence::replaced(const Filling& filling, std::size_t at, double value) const {
-  const double result = got(at);
-  return (filling.instead == Instead::zero && result == 0) ||
-         (filling.instead == Instead::nan && std::isnan(result)) ||
-         (filling.instead == Instead::finite && std::isfinite(result) && !std::isfinite(value));
+bool Judge::replaced(const Filling& filling, std::size_t at, double value) const {
+  const double result = e_.got(at);
+  switch (filling.instead) {
+    case Instead::zero:
+      return result == 0;
+    case Instead::nan:
+      return std::isnan(result);
+    case Instead::finite:
+      return std::isfinite(result) && !std::isfinite(value);
+    case Instead::limit:
+      return result == std::copysign(filling.limit, value) && std::fabs(value) > filling.limit;
+    default:
+      return false;
+  }
 }
 
 // Returns the bits by which an entry that is explained is told from a right one: how often its
 // error exceeds what rounding would hide.
-double Evidence::told(const Trial& t, std::size_t i, double larger, bool spared) const {
+double Judge::told(const Trial& t, std::size_t i, double larger, bool spared) const {
   const std::size_t at = t.at[i];
   const Filling& filling = t.filling;
-  const double value = t.value(i), error = std::fabs(got(at) - want(at));
-  const bool stops = filling.known_most && std::fabs(got(at)) == filling.most &&
-                     !(std::fabs(t.predicted.values[i]) <= filling.most);
-  if (stops || replaced(filling, at, value)) return kMostBits;
+  const double value = t.value(i), error = std::fabs(e_.got(at) - e_.want(at));
+  if (replaced(filling, at, value)) return kMostBits;
   if (!(error < HUGE_VAL)) {
-    if (errors_[at] <= kWrong) return 0;  // NaN for NaN, or the same infinity
-    return std::isinf(got(at)) && std::isinf(want(at)) ? 1 : kMostBits;
+    if (e_.error(at) <= kWrong) return 0;  // NaN for NaN, or the same infinity
+    return std::isinf(e_.got(at)) && std::isinf(e_.want(at)) ? 1 : kMostBits;
   }
-  const double tolerance = kSlack * larger + rounding_step(problem().out_dtype, want(at)) / 2;
+  const double tolerance = kSlack * larger + rounding_step(e_.problem().out_dtype, e_.want(at)) / 2;
   const double bits = std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
   // A rounding in one direction is told from one in the other.
-  const bool directed = filling.grid != nullptr && filling.grid->own && !spared &&
-                        std::fabs(got(at) - value) > kSlack * larger;
+  const bool directed = filling.grid && filling.grid->own && !spared &&
+                        std::fabs(e_.got(at) - value) > kSlack * larger;
   return directed ? std::max(bits, 1.0) : bits;
 }
 
 // Returns what the explanation leaves of an entry's error.
-Evidence::Rest Evidence::rest(const Trial& t, std::size_t i) const {
-  const Grid* const grid = t.filling.grid;
+Judge::Rest Judge::rest(const Trial& t, std::size_t i) const {
+  const std::optional<Grid>& grid = t.filling.grid;
   const std::size_t at = t.at[i];
-  const double own = scale(at), scaled = std::fabs(t.factor) * t.predicted.scales[i];
+  const double own = e_.scale(at), scaled = std::fabs(t.factor) * t.predicted.scales[i];
   Rest rest;
   // A fault that leaves an entry no terms has a scale of 0, by which no error can be divided.
   rest.unit = std::isfinite(scaled) ? std::max(scaled, 0x1p-40 * own) : own;
@@ -102,20 +105,19 @@ Evidence::Rest Evidence::rest(const Trial& t, std::size_t i) const {
   rest.is_replaced = replaced(t.filling, at, value);
   double left = rest.is_replaced ? 0 : unexplained(at, value, grid);
   // What is scaled, or rounded to a narrow type, may have been rounded before that.
-  const bool twice =
-      (grid != nullptr && !grid->own) || std::fabs(t.factor - 1) > kFactorSeen || t.offset != 0;
+  const bool twice = (grid && !grid->own) || std::fabs(t.factor - 1) > kFactorSeen;
   if (twice && left > 0) {
-    const double step = rounding_step(problem().out_dtype, t.predicted.values[i]);
+    const double step = rounding_step(e_.problem().out_dtype, t.predicted.values[i]);
     left -= std::fabs(t.factor) * step / 2;
   }
   rest.left = left <= 0 ? 0 : left / rest.unit;  // may be NaN: Inf for -Inf
-  rest.spared = t.filling.instead == Instead::plain && errors_[at] < rest.left;
-  if (rest.spared) rest.left = errors_[at];
+  rest.spared = t.filling.instead == Instead::plain && e_.error(at) < rest.left;
+  if (rest.spared) rest.left = e_.error(at);
   return rest;
 }
 
 // Returns the root mean square of error/scale, if all is as a right explanation leaves it.
-std::optional<double> Evidence::misfit(const Trial& t) const {
+std::optional<double> Judge::misfit(const Trial& t) const {
   double before = 0, after = 0, squares = 0;
   Pieces bits;
   for (std::size_t i = 0; i < t.at.size(); ++i) {
@@ -124,13 +126,13 @@ std::optional<double> Evidence::misfit(const Trial& t) const {
     if (!(r.left <= kWrong)) return std::nullopt;
     squares += r.left * r.left;
     // What the filling replaces says nothing for a fault: any fault leaves it explained.
-    if (r.is_replaced && (!t.plain || errors_[at] <= kWrong)) continue;
+    if (r.is_replaced && (!t.plain || e_.error(at) <= kWrong)) continue;
     // Errors may be infinite, and any rest would then be a small part of them.
-    const double old = std::min(errors_[at] * scale(at) / r.larger, 1e6);
+    const double old = std::min(e_.error(at) * e_.scale(at) / r.larger, 1e6);
     before += old * old;
     after += std::pow(r.left * r.unit / r.larger, 2);
-    bits.add(alike_.empty() ? at : alike_[at], t.predicted.values[i],
-             told(t, i, r.larger, r.spared), !alike_.empty());
+    bits.add(e_.first_alike(at), t.predicted.values[i], told(t, i, r.larger, r.spared),
+             !e_.are_different());
   }
   const auto count = static_cast<double>(t.at.size());
   const double rms = std::sqrt(squares / count);
@@ -140,23 +142,40 @@ std::optional<double> Evidence::misfit(const Trial& t) const {
   return good ? std::optional(rms) : std::nullopt;
 }
 
-std::optional<Fit> Evidence::judge(const Positions& at, const Predicted& predicted, double bits,
-                                   bool plain, bool lenient) const {
+std::optional<Fit> Judge::judge(const Positions& at, const Predicted& predicted, double bits,
+                                bool plain, bool lenient) const {
   for (const Filling& filling : fillings_) {
     // Three faults at once would explain anything.
     const std::size_t faults =
-        filling.parts.size() + (filling.number != Number::none ? 1 : 0) + (plain ? 0 : 1);
+        filling.parts.size() + (filling.multiplied ? 1 : 0) + (plain ? 0 : 1);
     if (faults < 1 || faults > 2 || (filling.alone && !plain)) continue;
     Trial trial = {at, predicted, filling, plain, lenient, bits + filling.bits};
-    if (filling.number == Number::factor && !find_factor(trial)) continue;
-    if (filling.number == Number::offset && !find_offset(trial)) continue;
+    if (filling.multiplied && !find_factor(trial)) continue;
     const auto rms = misfit(trial);
     if (!rms) continue;
-    Fit fit = {*rms, filling.parts, filling.only};
+    Fit fit = {*rms, filling.parts, filling.only, filling.instead == Instead::finite};
     if (!trial.number.name.empty()) fit.parts.insert(fit.parts.begin(), trial.number);
     return fit;
   }
   return std::nullopt;
+}
+
+Finding finding(const Fit::Part& fault, const Fit& fit, Certainty certainty, std::size_t checked) {
+  Finding result;
+  std::vector<Fit::Part> parts = fit.parts;
+  if (!fault.name.empty()) parts.insert(parts.begin(), fault);
+  for (const Fit::Part& part : parts) {
+    const bool first = &part == &parts.front();
+    result.fault += (first ? "" : "+") + part.name;
+    result.text += (first ? "" : ", and ") + part.text;
+    if (part.cause.empty()) continue;
+    result.cause += (result.cause.empty() ? "" : "; ") + part.cause;
+  }
+  if (!fit.only.empty()) result.text += ", in " + fit.only + " alone";
+  result.certainty = certainty;
+  result.checked = static_cast<std::int64_t>(checked);
+  result.only_rounds = parts.size() == 1 && parts[0].rounds;
+  return result;
 }
 
 }  // namespace convgrad::diagnosis

@@ -19,8 +19,7 @@ std::string element_text(const WgradProblem& pb, bool of_x, const EntryTerms& en
     const std::int64_t out = rest % axis.out;
     rest /= axis.out;
     if (static_cast<int>(a) < 3 - pb.spatial_rank()) continue;
-    at.insert(at.begin(),
-              of_x ? out * axis.stride - axis.pad_before + entry.tap[a] * axis.dilation : out);
+    at.insert(at.begin(), of_x ? input_at(axis, out, entry.tap[a]) : out);
   }
   at.insert(at.begin(), rest);
   at.insert(pb.channels_last ? at.end() : at.begin() + 1,

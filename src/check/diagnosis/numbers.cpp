@@ -1,19 +1,17 @@
-// numbers.cpp - finds the number that multiplies predicted values or is added to them.
+// numbers.cpp - see judge.hpp: finds the number that multiplies predicted values.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
-#include "check/diagnosis/search.hpp"
+#include "check/diagnosis/judge.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
 
 using Instead = Filling::Instead;
 
-// A known factor is one of about 2^4 that are within reach of what is measured; a decimal digit is
-// log2(10) bits, and more digits than 17 tell no double from another.
-constexpr double kFactorBits = 4, kDigitBits = 3.4;
-constexpr int kMostDigits = 17;
+// A known factor is one of about 2^4 that are within reach of what is measured.
+constexpr double kFactorBits = 4;
 // Sums that are added to over and over are whole multiples, up to this; loss scales begin at 2^16
 // and double as long as nothing overflows (Apex stops at 2^24).
 constexpr int kMostAdded = 16, kLargestScale = 24;
@@ -82,7 +80,7 @@ Fit::Part factor_part(double value, const std::string& text) {
 
 // Returns by which number the predicted values are multiplied to be nearest to what was got, or 0
 // where that cannot be told.
-double Evidence::fitted_factor(const Trial& trial) const {
+double Judge::fitted_factor(const Trial& trial) const {
   struct Ratio {
     double ratio, value, got, unit;
   };
@@ -90,12 +88,12 @@ double Evidence::fitted_factor(const Trial& trial) const {
   for (std::size_t i = 0; i < trial.at.size(); ++i) {
     const std::size_t at = trial.at[i];
     const double value = trial.predicted.values[i];
-    const double unit = trial.predicted.scales[i] + rounding_step(problem().out_dtype, value);
-    if (trial.filling.instead == Instead::plain && errors_[at] <= kWrong) continue;
+    const double unit = trial.predicted.scales[i] + rounding_step(e_.problem().out_dtype, value);
+    if (trial.filling.instead == Instead::plain && e_.error(at) <= kWrong) continue;
     // The ratio of small values is mostly rounding.
-    if (!std::isfinite(got(at)) || !(std::fabs(value) > 4 * unit)) continue;
-    if (trial.filling.instead == Instead::zero && got(at) == 0) continue;
-    ratios.push_back({got(at) / value, value, got(at), unit});
+    if (!std::isfinite(e_.got(at)) || !(std::fabs(value) > 4 * unit)) continue;
+    if (trial.filling.instead == Instead::zero && e_.got(at) == 0) continue;
+    ratios.push_back({e_.got(at) / value, value, e_.got(at), unit});
   }
   if (ratios.empty()) return 0;
   // The median finds the factor among entries of which some are wrong in other ways; the mean of
@@ -116,13 +114,13 @@ double Evidence::fitted_factor(const Trial& trial) const {
 
 // Finds what the predicted values are multiplied by: a known factor, or the number of the fewest
 // digits that explains everything.
-bool Evidence::find_factor(Trial& trial) const {
+bool Judge::find_factor(Trial& trial) const {
   const double fitted = fitted_factor(trial);
   if (fitted == 0) return false;
   // A factor that changes no number by more than its rounding is none.
-  const Grid* const grid = trial.filling.grid;
+  const std::optional<Grid>& grid = trial.filling.grid;
   const double u =
-      grid != nullptr ? unit_roundoff(grid->like) * grid->part : unit_roundoff(problem().out_dtype);
+      grid ? unit_roundoff(grid->like) * grid->part : unit_roundoff(e_.problem().out_dtype);
   if (std::fabs(fitted - 1) <= u) return false;
   const double bits = trial.bits;
   const auto good = [&](double value, double more) {
@@ -130,7 +128,7 @@ bool Evidence::find_factor(Trial& trial) const {
     trial.bits = bits + more;
     return misfit(trial).has_value();
   };
-  for (const Factor& known : known_factors(problem())) {
+  for (const Factor& known : known_factors(e_.problem())) {
     if (std::fabs(known.value / fitted - 1) > 0.1 || !good(known.value, kFactorBits)) continue;
     trial.number = factor_part(
         known.value,
@@ -146,32 +144,6 @@ bool Evidence::find_factor(Trial& trial) const {
     return true;
   }
   return false;
-}
-
-// Finds what is added to the predicted values: the mean of what is left, by which every element
-// must be within its rounding.
-bool Evidence::find_offset(Trial& trial) const {
-  double low = -HUGE_VAL, high = HUGE_VAL, sum = 0, weights = 0;
-  for (std::size_t i = 0; i < trial.at.size(); ++i) {
-    const std::size_t at = trial.at[i];
-    const double rest = got(at) - trial.predicted.values[i];
-    if (trial.filling.instead == Instead::plain && !inside_[at]) continue;
-    if (!std::isfinite(rest) || (trial.filling.instead == Instead::zero && got(at) == 0)) continue;
-    const Grid* const grid = trial.filling.grid;
-    const double step = grid == nullptr ? rounding_step(problem().out_dtype, got(at))
-                                        : rounding_step(grid->like, got(at)) * grid->part;
-    const double off = step / 2 + kSlack * trial.predicted.scales[i];
-    low = std::max(low, rest - off);
-    high = std::min(high, rest + off);
-    sum += rest / (off * off);
-    weights += 1 / (off * off);
-  }
-  const double offset = low <= high ? std::clamp(sum / weights, low, high) : low / 2 + high / 2;
-  if (!std::isfinite(offset) || offset == 0) return false;
-  trial.offset = offset;
-  trial.number = {"constant_added", cat("a constant ", digits(offset, 3), " is added"),
-                  "a bias, an epsilon, or a buffer that was set to another value than 0"};
-  return true;
 }
 
 }  // namespace convgrad::diagnosis

@@ -55,7 +55,7 @@ enum class Stored : std::uint8_t { parts, both, total };
 // A split says where the parts of a sum end.
 struct Split {
   std::vector<std::int64_t> ends;
-  std::string text, unit;  // "the sums of each row are"; "after each row"
+  std::string parts, each;  // "16 pixels each", "every 16 pixels"
   DType type = DType::f16;
   Stored stored = Stored::parts;
 };
@@ -63,51 +63,48 @@ struct Split {
 // Lists splits of all pixels, each once: by images, rows and chunks, and by numbers of parts.
 class Splits {
  public:
-  explicit Splits(const WgradProblem& problem) : pb_(problem), pixels_(term_count(problem)) {}
-
-  std::vector<Split> take() {
-    add_units();
+  explicit Splits(const WgradProblem& problem) : pixels_(term_count(problem)) {
+    const std::int64_t image = problem.out_pixels();
+    add_chunks(image, "each image", "each image");
+    for (std::int64_t count = 2; count < std::min(problem.N, kMostGroup); ++count) {
+      add_chunks(count * image, cat(count, " images each"), cat("every ", count, " images"));
+    }
+    add_chunks(problem.axis[2].out, "each row of pixels", "each row of pixels");
+    for (std::int64_t chunk = 16; chunk <= 8192; chunk *= 2) {
+      add_chunks(chunk, cat(chunk, " pixels each"), cat("every ", chunk, " pixels"));
+    }
     for (std::int64_t count = 2; count <= std::min(pixels_, kMostSplits); ++count) {
       // Splits have equal chunks and a shorter last one, or are as even as can be.
       const std::string of = cat(count, " splits (split-K)");
-      add_chunks(ceil_div(pixels_, count), cat("the sums of ", of), cat("each of ", of));
-      std::vector<std::int64_t> ends;
-      for (std::int64_t i = 1; i <= count; ++i) ends.push_back(pixels_ * i / count);
-      add(std::move(ends), cat("the sums of ", of), cat("each of ", of));
+      add_chunks(ceil_div(pixels_, count), of, "each of " + of);
+      add(
+          count, [&](std::int64_t i) { return pixels_ * i / count; }, of);
     }
     // A block of one pixel makes numpy's array_split; those of an inner loop are powers of two.
     for (const std::int64_t block : {1, 64, 32, 128, 16}) add_even(block);
-    return std::move(list_);
   }
+
+  std::vector<Split> list;
 
  private:
-  void add(std::vector<std::int64_t> ends, const std::string& text, const std::string& unit) {
-    if (ends.size() < 2 || !seen_.insert(ends).second) return;
-    Split& split = list_.emplace_back();
-    split.ends = std::move(ends);
-    split.text = text;
-    split.unit = unit;
+  void add(std::vector<std::int64_t> ends, const std::string& parts, const std::string& each) {
+    // Parts of one pixel are products, whose rounding is another fault.
+    if (ends.size() < 2 || std::ssize(ends) >= pixels_) return;
+    if (seen_.insert(ends).second) list.push_back({ends, parts, each});
   }
-
-  void add_chunks(std::int64_t chunk, const std::string& text, const std::string& unit) {
+  // Adds so many parts, of which part i ends before end(i + 1).
+  template <typename End>
+  void add(std::int64_t count, const End& end, const std::string& of) {
+    std::vector<std::int64_t> ends;
+    for (std::int64_t i = 1; i <= count; ++i) ends.push_back(std::min(end(i), pixels_));
+    add(std::move(ends), of, "each of " + of);
+  }
+  void add_chunks(std::int64_t chunk, const std::string& parts, const std::string& each) {
     std::vector<std::int64_t> ends;
     for (std::int64_t end = chunk; end - chunk < pixels_; end += chunk) {
       ends.push_back(std::min(end, pixels_));
     }
-    add(std::move(ends), text, unit);
-  }
-
-  void add_units() {
-    add_chunks(pb_.out_pixels(), "the sums of each image", "each image");
-    for (std::int64_t images = 2; images < std::min(pb_.N, kMostGroup); ++images) {
-      add_chunks(images * pb_.out_pixels(), cat("the sums of ", images, " images each"),
-                 cat("every ", images, " images"));
-    }
-    add_chunks(pb_.axis[2].out, "the sums of each row of pixels", "each row of pixels");
-    for (std::int64_t chunk = 16; chunk <= 8192; chunk *= 2) {
-      add_chunks(chunk, cat("the sums of ", chunk, " pixels each"),
-                 cat("every ", chunk, " pixels"));
-    }
+    add(std::move(ends), parts, each);
   }
 
   // Parts take the same number of blocks each, or the first ones one more.
@@ -117,25 +114,24 @@ class Splits {
       const std::string of =
           cat(count, " splits (split-K) of ",
               block == 1 ? std::string("even sizes") : cat("whole blocks of ", block, " pixels"));
-      std::vector<std::int64_t> ends;
-      for (std::int64_t i = 1; i <= count; ++i) {
-        const std::int64_t taken = blocks / count * i + std::min(i, blocks % count);
-        ends.push_back(std::min(taken * block, pixels_));
-      }
-      add(std::move(ends), cat("the sums of ", of), cat("each of ", of));
-      add_chunks(ceil_div(blocks, count) * block, cat("the sums of ", of), cat("each of ", of));
+      add(
+          count,
+          [&](std::int64_t i) {
+            return (blocks / count * i + std::min(i, blocks % count)) * block;
+          },
+          of);
+      add_chunks(ceil_div(blocks, count) * block, of, "each of " + of);
     }
   }
 
-  const WgradProblem& pb_;
   const std::int64_t pixels_;
-  std::vector<Split> list_;
   std::set<std::vector<std::int64_t>> seen_;
 };
 
 class Splitter {
  public:
-  Splitter(const Evidence& evidence, const Sample& sample) : evidence_(evidence), sample_(sample) {
+  Splitter(const Judge& judge, const Sample& sample)
+      : judge_(judge), evidence_(judge.evidence()), sample_(sample) {
     for (const Terms& terms : sample.terms) sums_.push_back(running_sums(terms));
   }
 
@@ -175,7 +171,8 @@ class Splitter {
   std::optional<Finding> find() const {
     const WgradProblem& pb = evidence_.problem();
     const std::size_t first = std::min(kFirstLook, sample_.at.size());
-    for (Split split : Splits(pb).take()) {
+    Splits splits(pb);
+    for (Split& split : splits.list) {
       evidence_.stop_if_late();
       for (const DType type : narrow_types(pb)) {
         for (const Stored stored : {Stored::parts, Stored::both, Stored::total}) {
@@ -204,24 +201,9 @@ class Splitter {
             cat("products are added in ", dtype_name(how.type), ", ", pixels,
                 " pixels at a time, and these sums in ",
                 dtype_name(accumulator_dtype(evidence_.problem().dtype))),
-            pixels == 2 ? "__hfma2 on pairs" : "16-bit sums that go to a wider one at times"};
+            pixels == 2 ? "__hfma2 on pairs" : "16-bit sums that go to a wider one at times", true};
         if (auto found = judged(in_blocks(how, pixels, sample_.at.size()), part)) return found;
       }
-    }
-    return std::nullopt;
-  }
-
-  // Finds sums that are flushed to 0 near the smallest numbers.
-  std::optional<Finding> find_flushed() const {
-    const auto terms = static_cast<std::size_t>(term_count(evidence_.problem()));
-    const DType sum = accumulator_dtype(evidence_.problem().dtype);
-    for (const bool fused : {true, false}) {
-      const Fit::Part part = {"subnormals_flushed",
-                              cat("sums are flushed to 0 where they are subnormal",
-                                  fused ? "" : ", and so are products"),
-                              "-ftz=true, or TensorFlow's CPU ops"};
-      const NarrowSum how = {sum, false, fused, true};
-      if (auto found = judged(in_blocks(how, terms, sample_.at.size()), part)) return found;
     }
     return std::nullopt;
   }
@@ -245,7 +227,8 @@ class Splitter {
 
   Fit::Part named(const Split& split) const {
     const std::string_view type = dtype_name(split.type);
-    Fit::Part part = {"low_precision_sums", cat(split.text, " are rounded to ", type), ""};
+    Fit::Part part = {"low_precision_sums",
+                      cat("the sums of ", split.parts, " are rounded to ", type), "", true};
     switch (split.stored) {
       case Stored::parts:
         part.cause =
@@ -258,7 +241,7 @@ class Splitter {
         break;
       default:
         part.text =
-            cat("the total is rounded to ", type, " after ", split.unit, ", whose sums are ",
+            cat("the total is rounded to ", type, " after ", split.each, ", whose sums are ",
                 dtype_name(accumulator_dtype(evidence_.problem().dtype)));
         part.cause =
             cat("a GEMM with beta = 1 into a ", 8 * dtype_bytes(split.type), "-bit gradient");
@@ -284,7 +267,7 @@ class Splitter {
     });
     if (!possible(all, kMostSlips * static_cast<double>(wrong))) return std::nullopt;
     const Positions kept = without_slips(all);
-    const auto fit = evidence_.judge(kept, all, kSplitBits, false);
+    const auto fit = judge_.judge(kept, all, kSplitBits, false);
     if (!fit || !fit->parts.empty()) return std::nullopt;
     return finding(part, *fit, bits && total ? Certainty::bits : Certainty::match, kept.size());
   }
@@ -309,6 +292,7 @@ class Splitter {
     return kept;
   }
 
+  const Judge& judge_;
   const Evidence& evidence_;
   const Sample& sample_;
   std::vector<std::vector<double>> sums_;  // of each entry, of the pixels so far
@@ -316,41 +300,31 @@ class Splitter {
 
 }  // namespace
 
-double simulated(const Terms& terms, const NarrowSum& variant, std::size_t begin, std::size_t end) {
-  const double least = variant.flushed ? smallest_normal(variant.type) : 0;
-  const auto stored = [&](double value) {
-    const double kept = rounded(variant.type, value);
-    return std::fabs(kept) < least ? 0 : kept;
-  };
+double simulated(const Terms& terms, const NarrowSum& how, std::size_t begin, std::size_t end) {
   double sum = 0;
   for (std::size_t i = begin; i < std::min(end, terms.x.size()); ++i) {
-    double x = terms.x[i], dy = terms.dy[i];
-    if (variant.inputs) {
-      x = rounded(variant.type, x);
-      dy = rounded(variant.type, dy);
-    }
-    sum = stored(variant.fused ? std::fma(x, dy, sum) : sum + stored(x * dy));
+    const double x = how.inputs ? rounded(how.type, terms.x[i]) : terms.x[i];
+    const double dy = how.inputs ? rounded(how.type, terms.dy[i]) : terms.dy[i];
+    const double next = how.fused ? std::fma(x, dy, sum) : sum + rounded(how.type, x * dy);
+    sum = rounded(how.type, next);
   }
   return sum;
 }
 
-std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,
-                                     bool bits_only) {
+std::optional<Finding> find_partials(const Judge& judge, const Sample& sample, bool bits_only) {
   // What repeats to the bit leaves no doubt, so it comes before what matches.
-  for (const NarrowSum& variant : variants(evidence.problem())) {
-    if (!same_bits(evidence, sample, variant)) continue;
+  for (const NarrowSum& variant : variants(judge.evidence().problem())) {
+    if (!same_bits(judge.evidence(), sample, variant)) continue;
     return finding({"low_precision_sums",
                     cat("sums are rounded to ", dtype_name(variant.type),
                         " after each addition, pixel by pixel"),
-                    "an accumulator of that type"},
+                    "an accumulator of that type", true},
                    {}, Certainty::bits, sample.at.size());
   }
   if (bits_only) return std::nullopt;
-  const Splitter splitter(evidence, sample);
+  const Splitter splitter(judge, sample);
   auto found = splitter.find();
-  if (!found) found = splitter.find_blocks();
-  if (!found) found = splitter.find_flushed();
-  return found;
+  return found ? found : splitter.find_blocks();
 }
 
 }  // namespace convgrad::diagnosis

@@ -199,6 +199,9 @@ void Planes::read(std::int64_t index, const std::set<Channel>& channels) {
 }
 
 bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {
+  const bool is_order = memory == Memory::other_channel_place || memory == Memory::turned ||
+                        memory == Memory::h_and_w_swapped;
+  if (!is_order) return false;
   const Extents extent = extents_of(pb, of_x);
   const std::int64_t channels = channels_of(pb, of_x);
   const Strides plain = memory_strides(pb, Memory::as_it_is, channels, extent);

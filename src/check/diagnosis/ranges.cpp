@@ -36,10 +36,8 @@ bool before(const Candidate& a, const Candidate& b) {
 
 }  // namespace
 
-std::vector<Pixels> plain_walk() { return {Pixels{}}; }
-
 std::vector<Pixels> all_walks(const WgradProblem& pb) {
-  std::vector<Pixels> walks = plain_walk();
+  std::vector<Pixels> walks = {Pixels{}};
   const auto add = [&](By by, std::int64_t unit) {
     const Pixels walk = {by, unit, {}};
     if (step_count(pb, walk) > 1) walks.push_back(walk);

@@ -47,8 +47,7 @@ class Ranges {
   const double tolerance_;  // in scales
 };
 
-// Returns the walk in the order n, z, p, q, and all walks: lines, places, tiles and lanes besides.
-std::vector<Pixels> plain_walk();
+// Returns the walk in the order n, z, p, q, lines, places, tiles and lanes.
 std::vector<Pixels> all_walks(const WgradProblem& problem);
 // Returns how usual it is that a piece of this form is lost.
 int form_of(const WgradProblem& problem, const Pixels& pixels);

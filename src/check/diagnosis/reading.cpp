@@ -27,7 +27,7 @@ std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int
   const SpatialAxis& axis = reading.axis[a];
   std::vector<std::int64_t> result;
   for (std::int64_t o = 0; o < axis.out; ++o) {
-    std::int64_t at = o * axis.stride - axis.pad_before + tap * axis.dilation;
+    std::int64_t at = input_at(axis, o, tap);
     const std::int64_t last = axis.in - 1;
     if (at < 0 || at > last) {
       switch (reading.outside) {
@@ -170,6 +170,17 @@ Reading plain_reading(const WgradProblem& problem) {
     reading.out[a] = {0, problem.axis[a].out};
   }
   return reading;
+}
+
+bool rounds_inputs(const Reading& r) {
+  const auto narrows = [](Treatment t) {
+    return t != Treatment::none && t != Treatment::flushed && t != Treatment::relu;
+  };
+  return narrows(r.x.treatment) || narrows(r.dy.treatment) || r.product == Product::without_low;
+}
+
+bool rounds(const Reading& r) {
+  return rounds_inputs(r) || r.product == Product::f16 || r.product == Product::bf16;
 }
 
 std::vector<std::int64_t> image_starts(const WgradProblem& pb, bool of_x,

@@ -31,10 +31,8 @@ enum class Treatment : std::uint8_t {
   tf32_even,
   tf32_cut,
   f16,
-  f16_away,
   f16_cut,
   bf16,
-  bf16_away,
   bf16_cut,
   bf16_twice,
   e4m3,
@@ -115,6 +113,9 @@ struct Reading {
   TensorReading& tensor(bool of_x) { return of_x ? x : dy; }
 };
 Reading plain_reading(const WgradProblem& problem);
+// Tell whether it rounds x or dy to a narrower type, or these or products.
+bool rounds_inputs(const Reading& reading);
+bool rounds(const Reading& reading);
 
 // Describes an image of x or of dy.
 using Extents = std::array<std::int64_t, 3>;  // d, h and w, or z, p and q

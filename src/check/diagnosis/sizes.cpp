@@ -49,19 +49,20 @@ bool plausible(const Evidence& evidence, DType type) {
   const bool narrower = unit_roundoff(type) > unit_roundoff(out);
   const double terms = static_cast<double>(term_count(evidence.problem()));
   bool seen = false;
+  int needed = 0;  // digits that the suspect's values need
   for (const std::size_t at : evidence.all()) {
     const double error = unexplained_error(out, evidence.got(at), evidence.want(at));
     const double bound = kBoundFactor * std::sqrt(terms) *
                          (unit_roundoff(type) * expected.magnitudes[at] + smallest_subnormal(type));
     if (!(error <= bound)) return false;
+    if (std::isfinite(evidence.got(at))) needed = std::max(needed, digits_of(evidence.got(at)));
     // A result of a wider dtype then holds nothing but values of the narrow type.
     if (narrower && rounded(type, evidence.got(at)) != evidence.got(at)) return false;
     const double step = rounding_step(type, evidence.got(at));
     seen = seen || std::fabs(evidence.got(at) - evidence.want(at)) > step;
   }
   // Else it is a type of more digits than the values have, or a single rounding in any direction.
-  if (!seen || (narrower && std::ldexp(unit_roundoff(type), evidence.needed_digits()) < 1))
-    return false;
+  if (!seen || (narrower && std::ldexp(unit_roundoff(type), needed) < 1)) return false;
   return static_cast<double>(evidence.wrong().size()) >=
          kLeastFailing * static_cast<double>(evidence.size());
 }
@@ -154,36 +155,31 @@ bool follows_sums(const Evidence& evidence, const Sample& sample, DType type, do
 // Narrow sums spare no tap and no channel: the errors of each, in units of the scale, are about as
 // large as all.
 bool alike_everywhere(const Evidence& evidence) {
-  const std::vector<EntryAxis> axes = entry_axes(evidence.problem());
   struct Group {
     double errors = 0, scales = 0, count = 0;
+    double ratio() const { return errors / scales; }
   };
   Group all;
-  std::vector<std::vector<Group>> planes;
-  for (const EntryAxis& axis : axes) planes.emplace_back(static_cast<std::size_t>(axis.extent));
+  AxisSums<Group> groups(evidence.problem());
   for (const std::size_t at : evidence.all()) {
     const double step = rounding_step(evidence.problem().out_dtype, evidence.want(at));
     const double error = std::pow(evidence.got(at) - evidence.want(at), 2) - step * step / 12;
-    const double scale = std::pow(evidence.scale(at), 2);
     if (!std::isfinite(error) || evidence.want(at) == 0) continue;
-    const EntryPlace place = entry_place(axes, evidence.index(at));
     const auto add = [&](Group& group) {
       group.errors += error;
-      group.scales += scale;
+      group.scales += std::pow(evidence.scale(at), 2);
       ++group.count;
     };
     add(all);
-    for (std::size_t a = 0; a < axes.size(); ++a)
-      add(planes[a][static_cast<std::size_t>(place[a])]);
+    groups.visit(evidence.index(at), add);
   }
-  for (const std::vector<Group>& groups : planes) {
-    for (const Group& group : groups) {
-      const double ratio = group.errors / group.scales * (all.scales / all.errors);
-      const bool alike = ratio >= kLeastAlike * kLeastAlike && ratio <= kMostAlike * kMostAlike;
-      if (group.count >= kLeastGroup && !alike) return false;
-    }
-  }
-  return true;
+  const auto differs = [&](const Group& group) {
+    const double ratio = group.ratio() / all.ratio();
+    const bool alike = ratio >= kLeastAlike * kLeastAlike && ratio <= kMostAlike * kMostAlike;
+    return group.count >= kLeastGroup && !alike;
+  };
+  return std::ranges::none_of(
+      groups.of, [&](const auto& of_axis) { return std::ranges::any_of(of_axis, differs); });
 }
 
 }  // namespace
@@ -216,7 +212,7 @@ std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample)
     }
     best = distance;
     result = finding({"low_precision_sums", cat("sums are rounded to ", dtype_name(type)),
-                      "an accumulator of that type"},
+                      "an accumulator of that type", true},
                      {}, Certainty::size, evidence.size());
   }
   return result;

@@ -18,11 +18,11 @@ constexpr const char* kTapOrder = "tap_order";
 
 // A slicing cuts the gradient into equal parts: all entries of a tap, a channel, a group, a tile.
 struct Slicing {
-  std::string order, name, plural;
+  std::string order, name;  // "tap_order", "tap"
   char letter;
   std::int64_t count;
-  std::function<std::int64_t(std::int64_t)> slice;  // of an index
-  std::function<std::string(std::int64_t)> label;   // of a slice
+  Fault::Map slice;                                // of an index
+  std::function<std::string(std::int64_t)> label;  // of a slice
 };
 
 std::vector<Slicing> slicings(const WgradProblem& pb) {
@@ -37,31 +37,28 @@ std::vector<Slicing> slicings(const WgradProblem& pb) {
     return cat("(", text, ")");
   };
   const std::int64_t tiles_k = ceil_div(K, kTile), tiles = ceil_div(Cg, kTile) * tiles_k;
+  const auto tile_label = [=](std::int64_t tile) {
+    const auto part = [](char letter, std::int64_t at, std::int64_t extent) {
+      const std::int64_t first = at * kTile;
+      return cat(letter, " ", first, "-", std::min(first + kTile, extent) - 1);
+    };
+    return cat(part('c', tile % tiles / tiles_k, Cg), ", ", part('k', tile % tiles_k, K),
+               " of tap ", tap_label(tile / tiles));
+  };
   // find_slices() takes the first that explains all, so larger parts come before smaller ones.
-  std::vector<Slicing> result;
-  if (pb.groups > 1) {
-    result.push_back({"group_order", "group", "groups", 'g', pb.groups,
-                      [=](std::int64_t i) { return i % K / Kg; }, number("")});
-  }
-  result.push_back({kTapOrder, "tap", "taps", 't', pb.taps(),
-                    [=](std::int64_t i) { return i / (Cg * K); }, tap_label});
-  result.push_back({"channel_order", "output channel", "output channels", 'k', K,
-                    [=](std::int64_t i) { return i % K; }, number("k ")});
-  result.push_back({"channel_order", "input channel", "input channels", 'c', Cg,
-                    [=](std::int64_t i) { return i / K % Cg; }, number("c ")});
-  result.push_back({"tile_order", "16x16 tile", "16x16 tiles", 't', pb.taps() * tiles,
-                    [=](std::int64_t i) {
-                      return i / (Cg * K) * tiles + i / K % Cg / kTile * tiles_k + i % K / kTile;
-                    },
-                    [=](std::int64_t tile) {
-                      const auto part = [](char letter, std::int64_t at, std::int64_t extent) {
-                        const std::int64_t first = at * kTile;
-                        return cat(letter, " ", first, "-", std::min(first + kTile, extent) - 1);
-                      };
-                      return cat(part('c', tile % tiles / tiles_k, Cg), ", ",
-                                 part('k', tile % tiles_k, K), " of tap ", tap_label(tile / tiles));
-                    }});
-  return result;
+  return {
+      {"group_order", "group", 'g', pb.groups, [=](std::int64_t i) { return i % K / Kg; },
+       number("")},
+      {kTapOrder, "tap", 't', pb.taps(), [=](std::int64_t i) { return i / (Cg * K); }, tap_label},
+      {"channel_order", "output channel", 'k', K, [=](std::int64_t i) { return i % K; },
+       number("k ")},
+      {"channel_order", "input channel", 'c', Cg, [=](std::int64_t i) { return i / K % Cg; },
+       number("c ")},
+      {"tile_order", "16x16 tile", 't', pb.taps() * tiles,
+       [=](std::int64_t i) {
+         return i / (Cg * K) * tiles + i / K % Cg / kTile * tiles_k + i % K / kTile;
+       },
+       tile_label}};
 }
 
 using Slices = std::vector<Positions>;
@@ -107,22 +104,22 @@ std::string order_text(const Slicing& s, const std::vector<std::size_t>& from) {
     if (from[i] != i) moved.push_back(i);
   }
   if (moved.size() == 2) {
-    return cat("the ", s.plural, " ", label(moved[0]), " and ", label(moved[1]), " are exchanged");
+    return cat("the ", s.name, "s ", label(moved[0]), " and ", label(moved[1]), " are exchanged");
   }
   if (all([&](std::size_t i) { return (i ^ 1) < n ? i ^ 1 : i; })) {
-    return cat("the ", s.plural, " are exchanged in pairs, ", s.letter, " and ", s.letter, "^1");
+    return cat("the ", s.name, "s are exchanged in pairs, ", s.letter, " and ", s.letter, "^1");
   }
   if (all([&](std::size_t i) { return n - 1 - i; })) {
-    return cat("its ", s.plural, " are in reverse order");
+    return cat("its ", s.name, "s are in reverse order");
   }
   if (all([&](std::size_t i) { return (i + from[0]) % n; })) {
-    return cat("its ", s.plural, " are shifted by ", from[0]);
+    return cat("its ", s.name, "s are shifted by ", from[0]);
   }
   std::string text;
   for (std::size_t i = 0; i < std::min(n, kMostNamed); ++i) {
     text += cat(i > 0 ? "," : "", s.letter == 't' ? label(from[i]) : cat(from[i]));
   }
-  return cat("its ", s.plural, " are in the order ", text, n > kMostNamed ? ",..." : "");
+  return cat("its ", s.name, "s are in the order ", text, n > kMostNamed ? ",..." : "");
 }
 
 std::string copies_text(const Slicing& s, const std::vector<std::size_t>& from) {

@@ -1,4 +1,5 @@
 // treatments.cpp - changes the numbers of x and dy before they are multiplied.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -28,12 +29,8 @@ constexpr TreatmentKind kTreatments[] = {
      false, 8, -126},
     {Treatment::bf16_cut, "cut off to bfloat16",
      "the upper halves of float32 numbers, without rounding", false, 8, -126, Ties::cut},
-    {Treatment::bf16_away, "rounded to bfloat16 (half away from 0)",
-     "0x8000 that is added before the upper half is taken", true, 8, -126, Ties::away},
     {Treatment::f16_cut, "cut off to float16", "a conversion that rounds towards 0", true, 11, -14,
      Ties::cut, kFloat16},
-    {Treatment::f16_away, "rounded to float16 (half away from 0)", "a conversion of one's own",
-     true, 11, -14, Ties::away, kFloat16},
     {.treatment = Treatment::flushed,
      .text = "flushed to 0 where they are subnormal",
      .cause = "-ftz=true, -ffast-math, or torch.set_flush_denormal",
@@ -100,21 +97,6 @@ bool changes(const TreatmentKind& kind, DType dtype) {
   return std::ldexp(1.0, -kind.bits) > unit_roundoff(dtype) || less_range;
 }
 
-namespace {
-
-// Rounds to a type that nothing is computed in, with a scale unless that is 0.
-double rounded_by_kind(Treatment treatment, double value, double scale) {
-  for (const TreatmentKind& kind : kTreatments) {
-    if (kind.treatment != treatment) continue;
-    if (scale != 0) return scaled(kind, value, scale);
-    // Wider numbers reach these types as float32.
-    return narrowed(kind, static_cast<double>(static_cast<float>(value)));
-  }
-  return value;
-}
-
-}  // namespace
-
 double treated(Treatment treatment, DType dtype, double value, double parameter) {
   switch (treatment) {
     case Treatment::none:
@@ -134,8 +116,12 @@ double treated(Treatment treatment, DType dtype, double value, double parameter)
     case Treatment::relu:
       return value < 0 ? 0 : value;
     default:
-      return rounded_by_kind(treatment, value, parameter);
+      break;
   }
+  // Nothing is computed in the other types. Wider numbers reach them as float32.
+  const TreatmentKind& kind = *std::ranges::find(kTreatments, treatment, &TreatmentKind::treatment);
+  return parameter != 0 ? scaled(kind, value, parameter)
+                        : narrowed(kind, static_cast<double>(static_cast<float>(value)));
 }
 
 }  // namespace convgrad::diagnosis

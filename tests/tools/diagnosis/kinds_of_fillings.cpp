@@ -83,42 +83,9 @@ void add_limits(Kinds& kinds) {
                 return clamp(c.pb, exact(c), most);
               });
   }
-  kinds.add("cut off at any number", {"saturated"}, [=](Case& c, Random&, std::string&) {
-    const Values dw = exact(c);
-    return clamp(c.pb, dw, rounded(c.pb.out_dtype, 0.6 * largest(dw)));
-  });
-  for (const DType type : {DType::bf16, DType::f16}) {
-    kinds.add(cat("sums of ones stop, ", dtype_name(type)), {"low_precision_sums"},
-              [=](Case& c, Random&, std::string&) {
-                const double most = 1 / unit_roundoff(type);
-                if (static_cast<double>(term_count(c.pb)) < 1.1 * most) return Values();
-                std::fill(c.x.begin(), c.x.end(), 1.0);
-                std::fill(c.dy.begin(), c.dy.end(), 1.0);
-                return clamp(c.pb, exact(c), most);
-              });
-  }
 }
 
 void add_numbers(Kinds& kinds) {
-  for (const char* where : {"everywhere", "in a channel", "in a tap"}) {
-    for (const double size : {1.0, 0.01}) {
-      kinds.add(cat("a constant of ", size, " ", where), {"constant_added"},
-                [=](Case& c, Random&, std::string& words) {
-                  if (c.pb.op == Op::depthwise || c.pb.K < 3 || c.pb.taps() < 2) return Values();
-                  Values dw = exact(c);
-                  const double constant = 0.37 * size * largest(dw);
-                  for (std::size_t i = 0; i < dw.size(); ++i) {
-                    const auto at = static_cast<std::int64_t>(i);
-                    const bool in =
-                        where[3] == 'r' ||
-                        (where[5] == 'c' ? at % c.pb.K == 1 : at / (c.pb.group_c() * c.pb.K) == 0);
-                    if (in) dw[i] += constant;
-                  }
-                  words = where[3] == 'r' ? "is added" : "alone";
-                  return rounded_all(c.pb, dw);
-                });
-    }
-  }
   for (const auto& [factor, cause] :
        {std::pair{2.0, "added to what was there"}, std::pair{3.0, "added to what was there"},
         std::pair{-1.0, "a sign"}, std::pair{65536.0, "a loss scale"},

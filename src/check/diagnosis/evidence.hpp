@@ -1,0 +1,104 @@
+// evidence.hpp - the suspect's entries: how far each is off, and where those lie that are wrong.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "check/diagnosis.hpp"
+#include "check/diagnosis/faults.hpp"
+#include "convgrad/compare.hpp"
+
+namespace convgrad::diagnosis {
+
+inline constexpr double kSlack = Tolerance{}.slack;
+
+// These are errors in units of the scale. Beyond kWrong, which is what the criterion allows one
+// entry, slack * group_factor(1), an entry is wrong for certain; within kRight it may be right.
+// Scales are standard deviations: 8 of them are chance in one of 10^15.
+inline constexpr double kWrong = 25.4, kRight = 8;
+
+// Entries of the suspect are named by their positions in its arrays.
+using Positions = std::vector<std::size_t>;
+
+// The search has no time left: ends a finder wherever it is.
+struct Late {};
+
+// Holds a sum for each place of each axis of the gradient: for each tap's row, each channel.
+template <typename Sum>
+class AxisSums {
+ public:
+  explicit AxisSums(const WgradProblem& problem) : axes_(entry_axes(problem)) {
+    for (const EntryAxis& axis : axes_) of.emplace_back(static_cast<std::size_t>(axis.extent));
+  }
+  // Calls use(sum) for those to which the entry at index belongs, one for each axis.
+  template <typename Use>
+  void visit(std::int64_t index, Use&& use) {
+    const EntryPlace place = entry_place(axes_, index);
+    for (std::size_t a = 0; a < of.size(); ++a) use(of[a][static_cast<std::size_t>(place[a])]);
+  }
+
+  std::vector<std::vector<Sum>> of;
+
+ private:
+  const std::vector<EntryAxis> axes_;
+};
+
+class Evidence {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit Evidence(const Suspect& suspect, Clock::time_point end = Clock::time_point::max());
+
+  const Suspect& suspect() const { return suspect_; }
+  const WgradProblem& problem() const { return suspect_.problem; }
+  bool whole() const { return suspect_.indices.empty(); }
+  std::size_t size() const { return suspect_.got.size(); }
+  std::int64_t index(std::size_t at) const { return suspect_.index(at); }
+  double got(std::size_t at) const { return suspect_.got[at]; }
+  double want(std::size_t at) const { return suspect_.expected.values[at]; }
+  double scale(std::size_t at) const;
+  // Returns |got - want| beyond the last rounding, in units of the scale.
+  double error(std::size_t at) const { return errors_[at]; }
+  // Tells whether a right sum that should be this value, with this scale, may be what was got.
+  bool fits(std::size_t at, double value, double scale) const {
+    return unexplained_error(problem().out_dtype, got(at), value) <= kWrong * scale;
+  }
+  const Positions& all() const { return all_; }
+  // These entries are wrong by themselves. where() is their place, or that of groups.
+  const Positions& wrong() const { return wrong_; }
+  const Place& where() const { return where_; }
+  bool is_inside(std::size_t at) const { return inside_[at]; }  // of where()
+  // Tells whether the place has some of the taps alone.
+  bool in_some_taps() const;
+  // Elements that hold the same numbers, as of equal channels, are one piece of evidence: returns
+  // the first that does. are_different: no two do.
+  std::size_t first_alike(std::size_t at) const { return alike_[at]; }
+  bool are_different() const { return are_different_; }
+
+  // Returns up to count entries, the more likely the larger their errors. The seed is fixed.
+  Positions choose(std::size_t count) const;
+  // Returns count entries, whatever their errors.
+  Positions choose_any(std::size_t count) const;
+
+  // Throws Late after the end: before a pass over x and dy, and in loops that are long without one.
+  void stop_if_late() const {
+    if (Clock::now() > end_) throw Late();
+  }
+
+ private:
+  void find_where();
+  bool mark_planes(std::vector<Marked>& marks) const;
+  void draw();
+
+  const Suspect& suspect_;
+  const Clock::time_point end_;
+  std::vector<double> errors_;
+  Positions all_, wrong_, drawn_, alike_;
+  bool are_different_ = true;
+  Place where_;
+  std::vector<bool> inside_;
+};
+
+// Multiples of it, modulo count, visit everything, each far from the last: the golden section.
+std::size_t golden_stride(std::size_t count);
+
+}  // namespace convgrad::diagnosis

@@ -1,0 +1,108 @@
+// judge.hpp - whether predicted values explain the suspect, and what may stand in their place.
+#pragma once
+
+#include <optional>
+
+#include "check/diagnosis/evidence.hpp"
+
+namespace convgrad::diagnosis {
+
+// One element tells at most the bits of a float32.
+inline constexpr double kMostBits = 24;
+
+// A fault makes these values of some entries, and rounding leaves errors of these scales.
+struct Predicted {
+  std::vector<double> values, scales;
+};
+
+// Predicted values explain the suspect as they are, with another fault on top that is read off the
+// gradient (a factor, a narrow type, a part that is 0), or only in one place.
+struct Fit {
+  struct Part {
+    std::string name, text, cause;
+    bool rounds = false;  // it only rounds more than it should
+  };
+  double rms = 0;           // of error/scale
+  std::vector<Part> parts;  // besides the fault itself
+  std::string only;         // where; empty: everywhere
+  bool is_finite = false;   // where NaN and Inf are expected
+};
+
+// A grid is a type's numbers, which values become by a rounding.
+struct Grid {
+  DType like;
+  double part = 1;   // of a step of that type
+  bool cut = false;  // off, not to the nearest number
+  bool own = false;  // of the suspect's dtype itself
+};
+
+// A filling may stand in the place of what a fault predicts, as it is read off the gradient:
+// numbers of a narrow type, a part that is something else, a multiple. What a fault itself changes
+// is its reading; where it does is a place.
+struct Filling {
+  // finite: of NaN and Inf; limit: of larger numbers; plain: outside of where().
+  enum class Instead : std::uint8_t { nothing, zero, nan, finite, limit, plain };
+  bool multiplied = false;  // by a number that is found from what is predicted
+  Instead instead = Instead::nothing;
+  double limit = 0;
+  std::optional<Grid> grid = {};      // all numbers are of it
+  double bits = 0;                    // of what was read off the gradient to name it
+  std::vector<Fit::Part> parts = {};  // but for the number
+  std::string only = "";              // the place that is changed
+  bool alone = false;                 // with no other fault
+};
+// Returns those of the suspect, the simplest and likeliest first.
+std::vector<Filling> fillings_of(const Evidence& evidence);
+
+// Returns how many bits of its significand a finite value needs.
+int digits_of(double value);
+// Numbers that are read off: a decimal digit is log2(10) bits, and more digits than 17 tell no
+// double from another.
+inline constexpr double kDigitBits = 3.4;
+inline constexpr int kMostDigits = 17;
+std::string digits(double value, int count);
+
+// A trial puts a filling with its number on top of what is predicted.
+struct Trial {
+  const Positions& at;
+  const Predicted& predicted;
+  const Filling& filling;
+  bool plain, lenient;
+  double bits;
+  double factor = 1;
+  Fit::Part number = {};
+  double value(std::size_t i) const { return factor * predicted.values[i]; }
+};
+
+class Judge {
+ public:
+  explicit Judge(const Evidence& evidence) : e_(evidence), fillings_(fillings_of(evidence)) {}
+
+  const Evidence& evidence() const { return e_; }
+  // Returns the first of the fillings with which the predicted values explain these entries. bits
+  // is what it cost to find the fault. plain: the values are those that are expected. lenient: this
+  // is a first look at a few entries, which may not tell enough.
+  std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits, bool plain,
+                           bool lenient = false) const;
+
+ private:
+  double unexplained(std::size_t at, double value, const std::optional<Grid>& grid) const;
+  bool replaced(const Filling& filling, std::size_t at, double value) const;
+  double told(const Trial& trial, std::size_t i, double larger, bool spared) const;
+  struct Rest {
+    double left = 0, unit = 0;                 // in units; the unit itself
+    double larger = 0;                         // of the unit and the entry's scale
+    bool is_replaced = false, spared = false;  // by the filling
+  };
+  Rest rest(const Trial& trial, std::size_t i) const;
+  std::optional<double> misfit(const Trial& trial) const;
+  double fitted_factor(const Trial& trial) const;
+  bool find_factor(Trial& trial) const;
+
+  const Evidence& e_;
+  const std::vector<Filling> fillings_;
+};
+
+Finding finding(const Fit::Part& fault, const Fit& fit, Certainty certainty, std::size_t checked);
+
+}  // namespace convgrad::diagnosis
