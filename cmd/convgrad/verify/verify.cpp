@@ -16,49 +16,6 @@
 namespace convgrad::cli {
 namespace {
 
-// Returns what an element is off by: in units of rounding where that is known, else |got - want|.
-double badness(const Expected& e, const Tolerance& tolerance, const Gradient& got,
-               const std::vector<double>& want, std::size_t at) {
-  if (!tolerance.needs_terms()) {
-    const double error = std::fabs(got.values[at] - want[at]);
-    return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
-  }
-  return unexplained_error(got.dtype, got.values[at], want[at], e.tails.empty() ? 0 : e.tails[at]) /
-         e.scales[at];
-}
-
-Notes worst_elements(const Judged& judged, const Expected& expected, const Tolerance& tolerance,
-                     const Gradient& got, std::int64_t count) {
-  const WgradProblem& pb = judged.problem;
-  const std::vector<double>& want = expected.values;
-  std::vector<double> off(want.size());
-  for (std::size_t i = 0; i < off.size(); ++i) off[i] = badness(expected, tolerance, got, want, i);
-  std::vector<std::size_t> order(off.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto shown = std::min(order.size(), static_cast<std::size_t>(count));
-  std::partial_sort(
-      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(),
-      [&](std::size_t a, std::size_t b) { return off[a] != off[b] ? off[a] > off[b] : a < b; });
-  const char* unit = tolerance.needs_terms() ? " times rounding's" : "";
-  Notes notes;
-  notes.lines.push_back(cat("most off: ", shown, " elements"));
-  Json list = Json::array();
-  for (std::size_t i = 0; i < shown; ++i) {
-    const std::size_t at = order[i];
-    const std::int64_t index =
-        judged.sample.indices.empty() ? static_cast<std::int64_t>(at) : judged.sample.indices[at];
-    notes.lines.push_back(cat("  ", element_text(pb, index), " got ", general(got.values[at], 9),
-                              ", want ", general(want[at], 9), ", off by ", general(off[at], 3),
-                              unit));
-    list.push_back({{"index", element_position(pb, index)},
-                    {"got", number(got.values[at])},
-                    {"want", number(want[at])},
-                    {tolerance.needs_terms() ? "rounding" : "abs", number(off[at])}});
-  }
-  notes.json["most_off"] = list;
-  return notes;
-}
-
 void save_difference(const WgradProblem& problem, const VerifyCommand& options, const Gradient& got,
                      const std::vector<double>& want) {
   std::vector<double> difference(want.size());
@@ -73,19 +30,6 @@ void save_difference(const WgradProblem& problem, const VerifyCommand& options, 
                  {options.execution.no_clobber});
   const bool plain = problem.filter_format == FilterFormat::hwio;
   say_how_to_draw(options.verify.save_diff, plain ? "" : filter_format_name(problem), options);
-}
-
-// Counts the elements that are not the same in all runs.
-std::int64_t differing(const std::vector<Gradient>& runs) {
-  std::int64_t count = 0;
-  for (std::size_t i = 0; i < runs[0].values.size(); ++i) {
-    count +=
-        std::ranges::all_of(
-            runs, [&](const Gradient& run) { return same_bits(run.values[i], runs[0].values[i]); })
-            ? 0
-            : 1;
-  }
-  return count;
 }
 
 // Both sides have errors, each of the scale, and each is rounded to its dtype at the end.
@@ -103,99 +47,310 @@ Expected of_two_runs(const Expected& expected, const Gradient& run) {
   return result;
 }
 
-// Returns the run that is furthest from the first.
-Compared furthest(const Judged& judged, const Expected& reference, const Tolerance& tolerance) {
-  const Gradient& first = judged.results[0];
-  const bool terms = tolerance.needs_terms();
-  Tolerance rounding = tolerance;
-  if (terms) rounding.criterion = Criterion::rounding;
-  Expected expected;
-  if (terms) {
-    expected = of_two_runs(reference, first);
-  } else {
-    expected.values = first.values;
+// Judges gradients, and says what is to say of them.
+class VerifyCase {
+ public:
+  // Refers to all that it is given.
+  VerifyCase(Job& job, const VerifyCommand& options, const Tolerance& tolerance,
+             bool needs_reference)
+      : job_(job),
+        options_(options),
+        v_(options.verify),
+        tolerance_(tolerance),
+        judged_(gather(job, options, needs_reference)),
+        rereader_(job, options) {
+    for (const Gradient& result : judged_.results) subjects_.push_back(&result);
+    // By the reference a golden file is judged as results are.
+    if (judged_.golden && tolerance.needs_terms()) subjects_.push_back(&*judged_.golden);
+    judge_subjects();
   }
-  Compared worst;
-  const auto size = [&](const Comparison& c) {
-    return c.rounding ? c.rounding->worst.score() : c.relative_error;
-  };
-  for (std::size_t i = 1; i < judged.results.size(); ++i) {
-    const Gradient& run = judged.results[i];
-    Comparison comparison = compare_gradients(judged.problem, run.dtype, judged.sample.indices,
-                                              run.values, expected, rounding);
-    if (i > 1 && !(size(comparison) > size(worst.comparison))) continue;
-    worst = {{std::move(comparison)}, run.name, first.name, run.dtype};
+
+  ReportPointer report() {
+    auto report = std::make_unique<VerifyReport>();
+    report->problem = judged_.problem;
+    report->tolerance = tolerance_;
+    report->options = options_;
+    report->tensors = judged_.tensors;
+    report->pass = judged_.pass;
+    const bool by_golden = judged_.golden && !tolerance_.needs_terms();
+    const std::string& want = by_golden ? judged_.golden->name : kReferenceName;
+    for (std::size_t i = 0; i < subjects_.size(); ++i) {
+      report->verdicts.push_back({verdicts_.all[i], subjects_[i]->name, want, subjects_[i]->dtype});
+    }
+    const Verdict& first = report->verdicts[0];
+    report->vacuous = by_golden && first.comparison.all_zero ? "every expected value is 0"
+                      : judged_.vacuous.empty()              ? first.vacuous
+                                                             : judged_.vacuous;
+    report->not_tested = judged_.not_tested;
+    report->wrong_dtype = wrong_dtype();
+    report->coverage = coverage();
+    if (judged_.golden && tolerance_.needs_terms()) report->notes.add(golden_difference());
+    if (judged_.results.size() > 1) report->notes.add(run_to_run());
+    if (v_.show) report->notes.add(worst_elements(*v_.show));
+    if (!v_.save_diff.empty()) {
+      save_difference(judged_.problem, options_, judged_.results[0], expected().values);
+    }
+    explain(*report);
+    if (v_.update_golden) report->notes.add(update_golden(report->matches()));
+    return report;
   }
-  return worst;
-}
 
-// Checks --show and --save-diff. Throws Error(usage) for a file that cannot be written, or with
-// options that it does not fit.
-void check_differences(const VerifyCommand& options) {
-  const VerifyOptions& v = options.verify;
-  check_difference(v.save_diff);
-  if (v.sample && !v.save_diff.empty()) {
-    misuse("--save-diff: given with --sample, but it shows all elements");
+ private:
+  const Expected& expected() const { return verdicts_.wide ? *verdicts_.wide : judged_.expected; }
+
+  void judge_subjects() {
+    std::vector<Subject> values;
+    values.reserve(subjects_.size());
+    for (const Gradient* subject : subjects_) values.push_back({subject->dtype, subject->values});
+    const Rules rules = {tolerance_, summation_of(job_, options_), v_.order != "natural"};
+    Passes passes = rereader_.passes();
+    verdicts_ = judge(judged_.problem, judged_.sample.indices, judged_.expected, values, rules,
+                      why_read_once(job_).empty() ? &passes : nullptr);
   }
-}
 
-// Compares the first gradient with what it is judged by: lists the elements that are most off, and
-// writes got - want to a file, as the options ask for.
-Notes differences(const VerifyCommand& options, const Judged& judged, const Expected& expected,
-                  const Tolerance& tolerance) {
-  const VerifyOptions& v = options.verify;
-  Notes notes;
-  const Gradient& got = judged.results[0];
-  if (v.show) notes.add(worst_elements(judged, expected, tolerance, got, *v.show));
-  if (!v.save_diff.empty()) save_difference(judged.problem, options, got, expected.values);
-  return notes;
-}
+  // Returns what a result's dtype should not be, or "": other than what was asked for or, if
+  // nothing was, narrower than the data.
+  std::string wrong_dtype() const {
+    const ProblemOptions& o = options_.problem;
+    const DType data = job_.problem.dtype, asked = job_.problem.out_dtype;
+    const bool is_asked = !o.out_dtype.empty() || o.line.find("->") != o.line.npos;
+    for (std::size_t i = 0; i < v_.results.size(); ++i) {
+      const Gradient& result = judged_.results[i];
+      const std::string_view name = dtype_name(result.dtype);
+      if (is_asked && result.dtype != asked) {
+        return cat(result.name, " is ", name, ", expected ", dtype_name(asked));
+      }
+      if (!is_asked && dtype_bytes(result.dtype) < dtype_bytes(data)) {
+        return cat(result.name, " is ", name, ", narrower than the ", dtype_name(data),
+                   " data (--out-dtype ", name, " if that is meant)");
+      }
+    }
+    return "";
+  }
 
-// Says whether several --result have the same bits, or differ as sums in other orders do, or by
-// more, which fails.
-Notes run_to_run(const Judged& judged, const Expected& expected, const Tolerance& tolerance) {
-  Notes notes;
-  const std::int64_t count = differing(judged.results);
-  const auto elements = static_cast<std::int64_t>(judged.results[0].values.size());
-  const std::string runs = cat("runs: ", judged.results.size(), " results");
-  Json json = {{"runs", judged.results.size()}, {"differing", count}, {"of", elements}};
-  if (count == 0) {
-    notes.lines.push_back(cat(runs, ", every bit equal"));
-    json["verdict"] = "equal";
+  // Says what a sample leaves out, and which faults it would miss.
+  Notes coverage() const {
+    Notes notes;
+    const Sample& sample = judged_.sample;
+    if (sample.indices.empty()) return notes;
+    const std::int64_t chosen = std::ssize(sample.indices), count = job_.problem.dw_count();
+    const std::int64_t seed = v_.seed.value_or(1);
+    const double share = detectable_share(chosen, count);
+    const double cost = static_cast<double>(chosen) * static_cast<double>(term_count(job_.problem));
+    std::string line =
+        cat("checked: ", chosen, " of ", count, " elements, ", sample.corners,
+            " corners among them, seed ", seed, ", ", general(cost, 3), " multiply-adds");
+    if (chosen < count) {
+      line += cat("; a fault in ", general(100 * share, 3),
+                  " % of the elements is missed with probability 0.01");
+    }
+    notes.lines.push_back(line);
+    notes.json["sample"] = {{"elements", chosen},        {"of", count},
+                            {"corners", sample.corners}, {"seed", seed},
+                            {"multiply_adds", cost},     {"detectable_share", share}};
+    return notes;
+  }
+
+  // Compares numbers with others, bit by bit.
+  Comparison bits(const Gradient& got, std::vector<double> want) const {
+    Expected expected;
+    expected.values = std::move(want);
+    return compare_gradients(judged_.problem, got.dtype, judged_.sample.indices, got.values,
+                             expected, {.criterion = Criterion::bitwise});
+  }
+
+  // Says how far a golden file that is judged by itself is from the first result.
+  Notes golden_difference() const {
+    const Gradient& result = judged_.results[0];
+    const Comparison c = bits(result, judged_.golden->values);
+    Notes notes;
+    notes.lines.push_back(cat(result.name, " against ", judged_.golden->name,
+                              c.mismatches == 0 ? std::string(": every bit equal")
+                                                : cat(": ", c.mismatches, " of ", c.count,
+                                                      " elements differ, they agree to ",
+                                                      agreement_text(c.relative_error))));
+    return notes;
+  }
+
+  // Returns what an element is off by: in units of rounding where that is known, else |got - want|.
+  double badness(const Gradient& got, std::size_t at) const {
+    const Expected& e = expected();
+    if (!tolerance_.needs_terms()) {
+      const double error = std::fabs(got.values[at] - e.values[at]);
+      return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+    }
+    return unexplained_error(got.dtype, got.values[at], e.values[at],
+                             e.tails.empty() ? 0 : e.tails[at]) /
+           e.scales[at];
+  }
+
+  // Lists the elements of the first gradient that are most off.
+  Notes worst_elements(std::int64_t count) const {
+    const Gradient& got = judged_.results[0];
+    const WgradProblem& pb = judged_.problem;
+    const std::vector<double>& want = expected().values;
+    std::vector<std::pair<double, std::size_t>> order;  // the worst first, of equal ones the first
+    for (std::size_t i = 0; i < want.size(); ++i) order.emplace_back(-badness(got, i), i);
+    const auto shown = std::min(order.size(), static_cast<std::size_t>(count));
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown),
+                      order.end());
+    const bool terms = tolerance_.needs_terms();
+    Notes notes;
+    notes.lines.push_back(cat("most off: ", shown, " elements"));
+    Json list = Json::array();
+    for (std::size_t i = 0; i < shown; ++i) {
+      const std::size_t at = order[i].second;
+      const double off = -order[i].first;
+      notes.lines.push_back(cat("  ", element_text(pb, judged_.index(at)), " got ",
+                                general(got.values[at], 9), ", want ", general(want[at], 9),
+                                ", off by ", general(off, 3), terms ? " times rounding's" : ""));
+      list.push_back({{"index", element_position(pb, judged_.index(at))},
+                      {"got", number(got.values[at])},
+                      {"want", number(want[at])},
+                      {terms ? "rounding" : "abs", number(off)}});
+    }
+    notes.json["most_off"] = list;
+    return notes;
+  }
+
+  // Counts the elements that are not the same in all runs.
+  std::int64_t differing() const {
+    const std::vector<Gradient>& runs = judged_.results;
+    std::int64_t count = 0;
+    for (std::size_t i = 0; i < runs[0].values.size(); ++i) {
+      const auto same = [&](const Gradient& run) {
+        return same_bits(run.values[i], runs[0].values[i]);
+      };
+      count += std::ranges::all_of(runs, same) ? 0 : 1;
+    }
+    return count;
+  }
+
+  // Returns the run that is furthest from the first.
+  Compared furthest() const {
+    const Gradient& first = judged_.results[0];
+    Tolerance rounding = tolerance_;
+    Expected expected_of_first;
+    if (tolerance_.needs_terms()) {
+      rounding.criterion = Criterion::rounding;
+      expected_of_first = of_two_runs(expected(), first);
+    } else {
+      expected_of_first.values = first.values;
+    }
+    Compared worst;
+    const auto size = [&](const Comparison& c) {
+      return c.rounding ? c.rounding->worst.score() : c.relative_error;
+    };
+    for (std::size_t i = 1; i < judged_.results.size(); ++i) {
+      const Gradient& run = judged_.results[i];
+      Comparison comparison = compare_gradients(judged_.problem, run.dtype, judged_.sample.indices,
+                                                run.values, expected_of_first, rounding);
+      if (i > 1 && !(size(comparison) > size(worst.comparison))) continue;
+      worst = {{std::move(comparison)}, run.name, first.name, run.dtype};
+    }
+    return worst;
+  }
+
+  // Says whether several --result have the same bits, or differ as sums in other orders do, or by
+  // more, which fails.
+  Notes run_to_run() const {
+    Notes notes;
+    const std::int64_t count = differing();
+    const auto elements = static_cast<std::int64_t>(judged_.results[0].values.size());
+    const std::string runs = cat("runs: ", judged_.results.size(), " results");
+    Json json = {{"runs", judged_.results.size()}, {"differing", count}, {"of", elements}};
+    if (count == 0) {
+      notes.lines.push_back(cat(runs, ", every bit equal"));
+      json["verdict"] = "equal";
+      notes.json["runs"] = json;
+      return notes;
+    }
+    const Compared worst = furthest();
+    const Comparison& c = worst.comparison;
+    const bool known = c.rounding.has_value();
+    const bool within = c.match();
+    notes.failed = !within;
+    std::string line = cat(runs, " differ in ", count, " of ", elements, " elements; ", worst.got,
+                           " and ", worst.want, " agree to ", agreement_text(c.relative_error));
+    if (known) line += cat(", differences are ", group_text(judged_.problem, c.rounding->worst));
+    notes.lines.push_back(line);
+    notes.lines.push_back(
+        within ? cat("they differ from run to run within ", known ? "rounding" : "the tolerance",
+                     ": order of sums, atomics")
+               : cat("they differ from run to run beyond ", known ? "rounding" : "the tolerance",
+                     ": a race, or memory that is not initialised"));
+    json["verdict"] = within ? "within rounding" : "beyond rounding";
+    json["furthest"] = {{"got", worst.got}, {"want", worst.want}};
+    json["relative_error"] = number(c.relative_error);
+    json["max_ulp"] = number(c.ulp.value);
+    if (known) {
+      json["score"] = number(c.rounding->worst.score());
+      Json taps = Json::array();
+      for (std::size_t t = 0; t < c.taps.size(); ++t) {
+        taps.push_back({{"tap", tap_position(judged_.problem, static_cast<std::int64_t>(t))},
+                        {"rounding", number(c.taps[t].rounding)},
+                        {"max_abs", number(c.taps[t].max_abs)}});
+      }
+      json["taps"] = taps;
+    }
     notes.json["runs"] = json;
     return notes;
   }
-  const Compared worst = furthest(judged, expected, tolerance);
-  const Comparison& c = worst.comparison;
-  const bool known = c.rounding.has_value();
-  const bool within = c.match();
-  notes.failed = !within;
-  std::string line = cat(runs, " differ in ", count, " of ", elements, " elements; ", worst.got,
-                         " and ", worst.want, " agree to ", agreement_text(c.relative_error));
-  if (known) line += cat(", differences are ", group_text(judged.problem, c.rounding->worst));
-  notes.lines.push_back(line);
-  notes.lines.push_back(
-      within ? cat("they differ from run to run within ", known ? "rounding" : "the tolerance",
-                   ": order of sums, atomics")
-             : cat("they differ from run to run beyond ", known ? "rounding" : "the tolerance",
-                   ": a race, or memory that is not initialised"));
-  json["verdict"] = within ? "within rounding" : "beyond rounding";
-  json["furthest"] = {{"got", worst.got}, {"want", worst.want}};
-  json["relative_error"] = number(c.relative_error);
-  json["max_ulp"] = number(c.ulp.value);
-  if (known) {
-    json["score"] = number(c.rounding->worst.score());
-    Json taps = Json::array();
-    for (std::size_t t = 0; t < c.taps.size(); ++t) {
-      taps.push_back({{"tap", tap_position(judged.problem, static_cast<std::int64_t>(t))},
-                      {"rounding", number(c.taps[t].rounding)},
-                      {"max_abs", number(c.taps[t].max_abs)}});
+
+  // Writes the verified gradient to the golden file, if it is not there already.
+  Notes update_golden(bool match) const {
+    const std::string& path = v_.golden;
+    const Gradient& result = judged_.results[0];
+    const WgradProblem& problem = judged_.problem;
+    Notes notes;
+    const auto say = [&](const std::string& what, const char* status) {
+      notes.lines.push_back(cat("golden: ", path, " ", what));
+      notes.json["golden"] = {{"file", path}, {"status", status}};
+    };
+    if (!match) {
+      say("is left as it is: the gradient does not match the reference", "left");
+      return notes;
     }
-    json["taps"] = taps;
+    std::string what = "is written";
+    std::error_code ignored;
+    const ArrayTarget target = array_target(path);
+    if (std::filesystem::exists(target.file, ignored)) {
+      // Whatever is not a gradient of this problem is there by mistake, and not replaced.
+      Gradient old = read_in_order(target.readable_name(), problem);
+      const Comparison change = bits(result, std::move(old.values));
+      if (change.match() && old.dtype == problem.out_dtype) {
+        say("holds it already, to the bit", "unchanged");
+        return notes;
+      }
+      what = cat("is written: ", change.mismatches, " of ", change.count, " elements change");
+      if (old.dtype != problem.out_dtype) what += cat(", ", dtype_name(old.dtype), " before");
+    }
+    write_gradient(path, problem, result.values.data(), nullptr, {options_.execution.no_clobber});
+    say(what, "written");
+    return notes;
   }
-  notes.json["runs"] = json;
-  return notes;
-}
+
+  // Looks for the fault after a mismatch.
+  void explain(VerifyReport& report) {
+    std::vector<const Gradient*> wrong;
+    const std::size_t most = v_.accept.empty() ? kMaxExplained : subjects_.size();
+    for (std::size_t i = 0; i < subjects_.size() && wrong.size() < most; ++i) {
+      if (!report.verdicts[i].match()) wrong.push_back(subjects_[i]);
+    }
+    if (wrong.empty() || v_.diagnosis == "off") return;
+    report.diagnosis = diagnose_mismatch(job_, options_, judged_, expected(), wrong, rereader_);
+    name_causes(options_, judged_, subjects_, *report.diagnosis, report.verdicts);
+  }
+
+  Job& job_;
+  const VerifyCommand& options_;
+  const VerifyOptions& v_;
+  const Tolerance& tolerance_;
+  const Judged judged_;
+  Rereader rereader_;
+  std::vector<const Gradient*> subjects_;
+  Verdicts verdicts_;
+};
 
 void check_scope(const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
@@ -203,7 +358,10 @@ void check_scope(const VerifyCommand& options) {
   if (v.seed && !v.sample && options.variables.count("--seed") == 0) {
     misuse("--seed: expected only with --sample");
   }
-  check_differences(options);
+  check_difference(v.save_diff);
+  if (v.sample && !v.save_diff.empty()) {
+    misuse("--save-diff: given with --sample, but it shows all elements");
+  }
 }
 
 void check_golden(const VerifyCommand& options) {
@@ -282,26 +440,6 @@ void put_signs(Job& job, std::int64_t seed) {
   });
 }
 
-// Returns what a result's dtype should not be, or "": other than what was asked for or, if nothing
-// was, narrower than the data.
-std::string wrong_dtype(const Job& job, const VerifyCommand& options, const Judged& judged) {
-  const ProblemOptions& o = options.problem;
-  const DType data = job.problem.dtype, asked = job.problem.out_dtype;
-  const bool is_asked = !o.out_dtype.empty() || o.line.find("->") != o.line.npos;
-  for (std::size_t i = 0; i < options.verify.results.size(); ++i) {
-    const Gradient& result = judged.results[i];
-    const std::string_view name = dtype_name(result.dtype);
-    if (is_asked && result.dtype != asked) {
-      return cat(result.name, " is ", name, ", expected ", dtype_name(asked));
-    }
-    if (!is_asked && dtype_bytes(result.dtype) < dtype_bytes(data)) {
-      return cat(result.name, " is ", name, ", narrower than the ", dtype_name(data),
-                 " data (--out-dtype ", name, " if that is meant)");
-    }
-  }
-  return "";
-}
-
 // Checks what can be seen before anything is computed.
 void check_files(const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
@@ -312,116 +450,6 @@ void check_files(const VerifyCommand& options) {
   if (v.update_golden) check_array_output(v.golden, output);
   if (!v.save_diff.empty()) check_array_output(v.save_diff, output);
   warn_of_endings(options);
-}
-
-// Says what a sample leaves out, and which faults it would miss.
-Notes coverage(const WgradProblem& problem, const VerifyCommand& options, const Sample& sample) {
-  Notes notes;
-  if (sample.indices.empty()) return notes;
-  const auto chosen = static_cast<std::int64_t>(sample.indices.size());
-  const std::int64_t count = problem.dw_count(), seed = options.verify.seed.value_or(1);
-  const double share = detectable_share(chosen, count);
-  const double cost = static_cast<double>(chosen) * static_cast<double>(term_count(problem));
-  std::string line =
-      cat("checked: ", chosen, " of ", count, " elements, ", sample.corners,
-          " corners among them, seed ", seed, ", ", general(cost, 3), " multiply-adds");
-  if (chosen < count) {
-    line += cat("; a fault in ", general(100 * share, 3),
-                " % of the elements is missed with probability 0.01");
-  }
-  notes.lines.push_back(line);
-  notes.json["sample"] = {{"elements", chosen},        {"of", count},
-                          {"corners", sample.corners}, {"seed", seed},
-                          {"multiply_adds", cost},     {"detectable_share", share}};
-  return notes;
-}
-
-// Writes the verified gradient to the golden file, if it is not there already.
-Notes update_golden(const VerifyCommand& options, const WgradProblem& problem,
-                    const Gradient& result, bool match) {
-  const std::string& path = options.verify.golden;
-  Notes notes;
-  const auto say = [&](const std::string& what, const char* status) {
-    notes.lines.push_back(cat("golden: ", path, " ", what));
-    notes.json["golden"] = {{"file", path}, {"status", status}};
-  };
-  if (!match) {
-    say("is left as it is: the gradient does not match the reference", "left");
-    return notes;
-  }
-  std::string what = "is written";
-  std::error_code ignored;
-  const ArrayTarget target = array_target(path);
-  if (std::filesystem::exists(target.file, ignored)) {
-    // Whatever is not a gradient of this problem is there by mistake, and not replaced.
-    Gradient old = read_in_order(target.readable_name(), problem);
-    Expected expected;
-    expected.values = std::move(old.values);
-    const Comparison change = compare_gradients(problem, problem.out_dtype, {}, result.values,
-                                                expected, {.criterion = Criterion::bitwise});
-    if (change.match() && old.dtype == problem.out_dtype) {
-      say("holds it already, to the bit", "unchanged");
-      return notes;
-    }
-    what = cat("is written: ", change.mismatches, " of ", change.count, " elements change");
-    if (old.dtype != problem.out_dtype) what += cat(", ", dtype_name(old.dtype), " before");
-  }
-  write_gradient(path, problem, result.values.data(), nullptr, {options.execution.no_clobber});
-  say(what, "written");
-  return notes;
-}
-
-// Returns the results, and a golden file that is judged as they are.
-std::vector<const Gradient*> subjects_of(const Judged& judged, const Tolerance& tolerance) {
-  std::vector<const Gradient*> subjects;
-  for (const Gradient& result : judged.results) subjects.push_back(&result);
-  if (judged.golden && tolerance.needs_terms()) subjects.push_back(&*judged.golden);
-  return subjects;
-}
-
-// Says how far a golden file that is judged by itself is from the first result.
-Notes golden_difference(const Judged& judged, const Tolerance& tolerance) {
-  Notes notes;
-  if (!judged.golden || !tolerance.needs_terms()) return notes;
-  const Gradient& result = judged.results[0];
-  Expected golden;
-  golden.values = judged.golden->values;
-  const Comparison c = compare_gradients(judged.problem, result.dtype, judged.sample.indices,
-                                         result.values, golden, {.criterion = Criterion::bitwise});
-  notes.lines.push_back(
-      c.mismatches == 0
-          ? cat(result.name, " against ", judged.golden->name, ": every bit equal")
-          : cat(result.name, " against ", judged.golden->name, ": ", c.mismatches, " of ", c.count,
-                " elements differ, they agree to ", agreement_text(c.relative_error)));
-  return notes;
-}
-
-// Judges the gradients, and names them.
-Verdicts judge_subjects(const Job& job, const VerifyCommand& options, const Judged& judged,
-                        const Tolerance& tolerance, const std::vector<const Gradient*>& subjects,
-                        Rereader& rereader) {
-  std::vector<Subject> values;
-  values.reserve(subjects.size());
-  for (const Gradient* subject : subjects) values.push_back({subject->dtype, subject->values});
-  const Rules rules = {tolerance, summation_of(job, options), options.verify.order != "natural"};
-  Passes passes = rereader.passes();
-  return judge(judged.problem, judged.sample.indices, judged.expected, values, rules,
-               why_read_once(job).empty() ? &passes : nullptr);
-}
-
-// Looks for the fault after a mismatch.
-void explain(Job& job, const Judged& judged, const Expected& expected,
-             const std::vector<const Gradient*>& subjects, Rereader& rereader,
-             VerifyReport& report) {
-  const VerifyCommand& options = report.options;
-  std::vector<const Gradient*> wrong;
-  const std::size_t most = options.verify.accept.empty() ? kMaxExplained : subjects.size();
-  for (std::size_t i = 0; i < subjects.size() && wrong.size() < most; ++i) {
-    if (!report.verdicts[i].match()) wrong.push_back(subjects[i]);
-  }
-  if (wrong.empty() || options.verify.diagnosis == "off") return;
-  report.diagnosis = diagnose_mismatch(job, options, judged, expected, wrong, rereader);
-  name_causes(options, judged, subjects, *report.diagnosis, report.verdicts);
 }
 
 }  // namespace
@@ -443,39 +471,7 @@ ReportPointer verify(const VerifyCommand& given) {
     return report;
   }
   check_files(options);
-  const Judged judged = gather(job, options, needs_reference);
-  const std::vector<const Gradient*> subjects = subjects_of(judged, tolerance);
-  Rereader rereader(job, options);
-  Verdicts verdicts = judge_subjects(job, options, judged, tolerance, subjects, rereader);
-  const Expected& expected = verdicts.wide ? *verdicts.wide : judged.expected;
-  auto report = std::make_unique<VerifyReport>();
-  report->problem = judged.problem;
-  report->tolerance = tolerance;
-  report->options = options;
-  report->tensors = judged.tensors;
-  report->pass = judged.pass;
-  const bool golden = judged.golden && !tolerance.needs_terms();
-  const std::string& want = golden ? judged.golden->name : kReferenceName;
-  for (std::size_t i = 0; i < subjects.size(); ++i) {
-    report->verdicts.push_back(
-        {std::move(verdicts.all[i]), subjects[i]->name, want, subjects[i]->dtype});
-  }
-  const Verdict& first = report->verdicts[0];
-  const bool only_zeros = !needs_reference && first.comparison.all_zero;
-  report->vacuous = only_zeros               ? "every expected value is 0"
-                    : judged.vacuous.empty() ? first.vacuous
-                                             : judged.vacuous;
-  report->not_tested = judged.not_tested;
-  report->wrong_dtype = wrong_dtype(job, options, judged);
-  report->coverage = coverage(judged.problem, options, judged.sample);
-  report->notes.add(golden_difference(judged, tolerance));
-  if (judged.results.size() > 1) report->notes.add(run_to_run(judged, expected, tolerance));
-  report->notes.add(differences(options, judged, expected, tolerance));
-  explain(job, judged, expected, subjects, rereader, *report);
-  if (v.update_golden) {
-    report->notes.add(update_golden(options, judged.problem, judged.results[0], report->matches()));
-  }
-  return report;
+  return VerifyCase(job, options, tolerance, needs_reference).report();
 }
 
 }  // namespace convgrad::cli

@@ -29,6 +29,11 @@ struct PassTaken {
 };
 
 struct Judged {
+  // Returns the index of an element in [tap][c][k] order by its position among those compared.
+  std::int64_t index(std::size_t at) const {
+    return sample.indices.empty() ? static_cast<std::int64_t>(at) : sample.indices[at];
+  }
+
   WgradProblem problem;  // whose gradient has the dtype of the first result
   Sample sample;         // without indices where everything is compared
   std::vector<Gradient> results;
@@ -121,7 +126,8 @@ class VerifyReport final : public Report {
   Json json() const override;
   std::string in_short() const override;
 
-  bool matches() const;       // all do
+  bool matches() const;  // all do
+  bool has_rounding() const { return tolerance.criterion == Criterion::rounding; }
   std::size_t shown() const;  // the verdict that is reported in full
   const Comparison& comparison() const { return verdicts[shown()].comparison; }
 
@@ -138,6 +144,8 @@ class VerifyReport final : public Report {
   Notes coverage, notes;
 };
 
+// Prints the largest errors, and those of each tap.
+void print_tables(std::ostream& text, const VerifyReport& report, const Comparison& comparison);
 // Returns "0.52 of rounding's at tap [0,1] (3.7 allowed)", of RoundingErrors::worst and its like.
 std::string group_text(const WgradProblem& problem, const GroupError& error);
 // Returns "23.4 bits", by the norms of error and gradient.

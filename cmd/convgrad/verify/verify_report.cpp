@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 
 #include "base/messages.hpp"
 #include "convgrad/gradient_file.hpp"
@@ -8,23 +7,6 @@
 
 namespace convgrad::cli {
 namespace {
-
-// The table of taps has no more rows than this.
-constexpr std::size_t kMaxTapRows = 32;
-
-// Returns a line with padded columns and a newline.
-std::string error_text(const WgradProblem& pb, const char* name, const ElementError& error) {
-  TextWriter text;
-  text << "  " << std::left << std::setw(16) << name;
-  if (error.index < 0) {
-    text << general(error.value, 4);
-  } else {
-    text << std::setw(12) << general(error.value, 4) << " at " << element_text(pb, error.index)
-         << ": got " << general(error.got, 9) << ", want " << general(error.want, 9);
-  }
-  text << "\n";
-  return text.str();
-}
 
 std::string criterion_text(const Tolerance& t) {
   switch (t.criterion) {
@@ -40,42 +22,6 @@ std::string criterion_text(const Tolerance& t) {
     default:
       return "every bit equal";
   }
-}
-
-// Returns true if a comparison has the columns of rounding.
-bool has_rounding(const VerifyReport& r) { return r.tolerance.criterion == Criterion::rounding; }
-
-// Returns "3", or "3 of 12" where not every element was compared.
-std::string failures_text(const VerifyReport& r, const TapErrors& tap) {
-  const std::int64_t cells = r.problem.dw_count() / r.problem.taps();
-  return tap.count == cells ? cat(tap.mismatches) : cat(tap.mismatches, " of ", tap.count);
-}
-
-void tap_table(std::ostream& text, const VerifyReport& r, const Comparison& c) {
-  text << "errors per tap   failures    largest |error|" << (c.has_bound ? "  error/bound" : "")
-       << (has_rounding(r) ? "  rms error/rounding" : "") << "\n";
-  const std::size_t rows = std::min(c.taps.size(), kMaxTapRows);
-  for (std::size_t i = 0; i < rows; ++i) {
-    const TapErrors& tap = c.taps[i];
-    text << "  " << std::left << std::setw(15) << tap_text(r.problem, static_cast<std::int64_t>(i))
-         << std::setw(12) << failures_text(r, tap);
-    if (c.has_bound) {
-      text << std::setw(17) << general(tap.max_abs, 4) << std::setw(has_rounding(r) ? 13 : 0)
-           << general(tap.max_ratio, 3);
-    } else {
-      text << general(tap.max_abs, 4);
-    }
-    if (has_rounding(r)) text << general(tap.rounding, 3);
-    text << "\n";
-  }
-  if (rows == c.taps.size()) return;
-  TapErrors rest;
-  for (std::size_t i = rows; i < c.taps.size(); ++i) {
-    rest.mismatches += c.taps[i].mismatches;
-    rest.max_abs = std::max(rest.max_abs, c.taps[i].max_abs);
-  }
-  text << "  " << std::left << std::setw(15) << cat(c.taps.size() - rows, " more") << std::setw(12)
-       << rest.mismatches << general(rest.max_abs, 4) << "\n";
 }
 
 Json error_json(const WgradProblem& pb, const ElementError& error) {
@@ -122,7 +68,7 @@ Json rounding_json(const WgradProblem& pb, const RoundingErrors& e) {
 
 // Returns true if only the errors' size is wrong, and the worst case would allow it.
 bool is_accuracy(const VerifyReport& r, const Comparison& c) {
-  return has_rounding(r) && !c.match() && c.within_bound && !c.structure;
+  return r.has_rounding() && !c.match() && c.within_bound && !c.structure;
 }
 
 // Returns "tap [0,1]".
@@ -315,21 +261,6 @@ Json structure_json(const VerifyReport& r, const Structure& s) {
           {"bits", number(s.bits)}};
 }
 
-// Prints the largest errors, and those of each tap.
-void tables(std::ostream& text, const VerifyReport& r, const Comparison& c) {
-  text << "largest errors\n";
-  text << error_text(r.problem, "absolute", c.abs);
-  if (c.clear_rel.index >= 0) text << error_text(r.problem, "relative", c.clear_rel);
-  if (c.clear_ulp.index >= 0) text << error_text(r.problem, "ULP", c.clear_ulp);
-  if (c.has_bound) text << error_text(r.problem, "error/bound", c.ratio);
-  if (c.mismatches > 0) text << error_text(r.problem, "first mismatch", c.first_mismatch);
-  tap_table(text, r, c);
-  const NonFinite &got = c.got_nonfinite, &want = c.want_nonfinite;
-  if (got.nan + got.inf + want.nan + want.inf == 0) return;
-  text << "non-finite: got " << got.nan << " NaN, " << got.inf << " Inf; want " << want.nan
-       << " NaN, " << want.inf << " Inf\n";
-}
-
 // Returns "next: A; B", or "" without any.
 std::string listed(const char* label, const std::vector<std::string>& items) {
   std::string text;
@@ -368,7 +299,7 @@ Json comparison_json(const VerifyReport& r, const Compared& v) {
                 {"mismatches", c.taps[i].mismatches},
                 {"max_abs", number(c.taps[i].max_abs)}};
     if (c.has_bound) tap["max_ratio"] = number(c.taps[i].max_ratio);
-    if (has_rounding(r)) tap["rounding"] = number(c.taps[i].rounding);
+    if (r.has_rounding()) tap["rounding"] = number(c.taps[i].rounding);
     taps.push_back(tap);
   }
   Json json = {{"verdict", v.match() ? "match" : "mismatch"},
@@ -404,20 +335,6 @@ Json comparison_json(const VerifyReport& r, const Compared& v) {
                        {"want", {{"nan", c.want_nonfinite.nan}, {"inf", c.want_nonfinite.inf}}}};
   json["all_zero"] = c.all_zero;
   return json;
-}
-
-std::string certainty_name(Certainty certainty) {
-  return certainty == Certainty::bits ? "bits" : certainty == Certainty::size ? "size" : "match";
-}
-
-std::string finding_line(const std::string& subject, const Finding& f, std::int64_t count) {
-  const char* verb = f.certainty == Certainty::bits   ? " matches bit by bit if "
-                     : f.certainty == Certainty::size ? " has errors of the size that it has if "
-                                                      : " matches if ";
-  const std::string checked =
-      f.checked == count ? cat("all ", count) : cat(f.checked, " of ", count);
-  return cat("diagnosis: ", subject, verb, f.text, " (", checked, " elements checked)",
-             f.cause.empty() ? "" : "; usual causes: ", f.cause);
 }
 
 Json compare_json(const VerifyReport& r) {
@@ -490,45 +407,6 @@ std::string group_text(const WgradProblem& pb, const GroupError& error) {
              place);
 }
 
-void DiagnosisReport::say(const std::string& text) {
-  lines.push_back("diagnosis: " + text);
-  said.push_back(text);
-}
-
-void DiagnosisReport::add(const std::string& subject, const Diagnosis& found) {
-  for (const Finding& finding : found.findings) {
-    lines.push_back(finding_line(subject, finding, of));
-    findings.push_back({subject, finding});
-  }
-  tried += found.tried;
-  untried += found.untried;
-  if (found.more > 0) say(cat(found.more, " more explanations fit as well"));
-  if (found.findings.empty()) {
-    say(cat("none of the ", found.tried, " faults that were tried explains ", subject));
-    if (!found.where.empty()) say("the wrong elements are " + found.where);
-  }
-  if (found.untried > 0) {
-    say(cat(found.untried, " faults were not tried: they would take too long; try ",
-            quick ? "--diagnosis full, or " : "", "fewer images"));
-  }
-}
-
-Json DiagnosisReport::json() const {
-  Json json = {{"findings", Json::array()}, {"tried", tried}, {"untried", untried}};
-  for (const auto& [subject, f] : findings) {
-    json["findings"].push_back({{"subject", subject},
-                                {"fault", f.fault},
-                                {"text", f.text},
-                                {"cause", f.cause},
-                                {"certainty", certainty_name(f.certainty)},
-                                {"checked", f.checked},
-                                {"of", of}});
-  }
-  if (!said.empty()) json["text"] = said;
-  if (!why_not.empty()) json["why_not"] = why_not;
-  return json;
-}
-
 std::size_t VerifyReport::shown() const {
   const auto wrong = std::ranges::find_if(verdicts, [](const Compared& v) { return !v.match(); });
   return wrong == verdicts.end() ? 0 : static_cast<std::size_t>(wrong - verdicts.begin());
@@ -567,7 +445,7 @@ std::string VerifyReport::text() const {
   add(describe(problem));
   add("criterion: " + criterion_text(tolerance));
   add_all(coverage.lines);
-  if (!all_match(*this) || options.execution.verbose) tables(text, *this, c);
+  if (!all_match(*this) || options.execution.verbose) print_tables(text, *this, c);
   add("repeat: " + options.command_line);
   return colored_verdict(options, text.str());
 }
