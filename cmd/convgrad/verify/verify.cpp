@@ -189,8 +189,9 @@ class VerifyCase {
     const Gradient& got = judged_.results[0];
     const WgradProblem& pb = judged_.problem;
     const std::vector<double>& want = expected().values;
-    std::vector<std::pair<double, std::size_t>> order;  // the worst first, of equal ones the first
-    for (std::size_t i = 0; i < want.size(); ++i) order.emplace_back(-badness(got, i), i);
+    // The worst first, of equal ones the first.
+    std::vector<std::pair<double, std::size_t>> order(want.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = {-badness(got, i), i};
     const auto shown = std::min(order.size(), static_cast<std::size_t>(count));
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown),
                       order.end());
