@@ -279,6 +279,13 @@ class TenFaults(DiagnosisTest):
             self.names(self.wrong(x=p.x[twice], dy=p.dy[twice]), "doubled_image",
                        "image 1 is counted twice")
 
+    def test_weights(self):
+        p = self.use(normal_problem())
+        for first, last, weight, text in ((0, 2, 0.5, "images 0 to 1 are multiplied by 0.5"),
+                                          (1, 2, -0.3, "image 1 is multiplied by -0.3")):
+            dy = put(p.dy, (slice(first, last), weight * p.dy[first:last]))
+            self.names(self.wrong(dy=dy), "weighted_images", text)
+
 
 class Inputs(DiagnosisTest):
     def test_roundings_of_tf32(self):

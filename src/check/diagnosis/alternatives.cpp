@@ -1,9 +1,12 @@
-// alternatives.cpp - finds faults of some pixels alone: left out, counted twice, rounded, stale;
-// and constants in the padding, of which one number is missing.
+// alternatives.cpp - finds faults of some pixels alone: left out, counted twice or with a weight,
+// rounded, stale; and constants in the padding, of which one number is missing.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "check/diagnosis/ranges.hpp"
 #include "check/diagnosis/search.hpp"
@@ -17,7 +20,7 @@ namespace {
 // entries do.
 constexpr double kLeastError = 8, kTolerance = 4, kToleranceOfOrders = 12;
 constexpr std::size_t kEntries = 64, kEntriesOfMany = 12;
-// A constant is read off to as many digits as bring it so near to the best one, as a part of what
+// A number is read off to as many digits as bring it so near to the best one, as a part of what
 // the entries leave of it: their errors are about an eighth of that.
 constexpr double kAsGood = 1.0 / 4;
 // A stage holds so many pixels; which walk it was is worth some bits.
@@ -68,6 +71,7 @@ class Alternatives {
 
   std::vector<Fault> take() {
     if (clues_.empty()) return {};
+    find_weights();
     find_padding();
     find_roundings();
     find_stages();
@@ -132,40 +136,80 @@ class Alternatives {
     return result;
   }
 
+  // Returns offset + errors / units, if that is one number: units are what 1 of it adds.
+  std::optional<std::pair<double, std::string>> number_of(const std::vector<double>& units,
+                                                          double offset) const {
+    double products = 0, squares = 0, low = -HUGE_VAL, high = HUGE_VAL;
+    for (std::size_t e = 0; e < units.size(); ++e) {
+      const double tolerance = clues_[e].step + kTolerance * clues_[e].scale;
+      if (units[e] == 0) {
+        if (std::fabs(clues_[e].error) > tolerance) return std::nullopt;
+        continue;
+      }
+      // All entries must agree within their slack; the mean weighs each by its precision.
+      const double value = offset + clues_[e].error / units[e];
+      const double slack = std::fabs(tolerance / units[e]);
+      low = std::max(low, value - slack);
+      high = std::min(high, value + slack);
+      products += value / (slack * slack);
+      squares += 1 / (slack * slack);
+    }
+    if (!(squares > 0) || !(low <= high)) return std::nullopt;
+    const double best = std::clamp(products / squares, low, high);
+    for (int count = 1;; ++count) {
+      const std::string text = digits(best, count);
+      const double value = std::strtod(text.c_str(), nullptr);
+      if (std::fabs(value - best) <= kAsGood * (high - low) || count == kMostDigits) {
+        return std::pair(value, text);
+      }
+    }
+  }
+  void add(Fault fault, double bits, const std::string& number) {
+    fault.bits = bits + kDigitBits * static_cast<double>(number.size());
+    found_.push_back(std::move(fault));
+  }
+
+  // One image, or those that begin or end the batch, have another weight than the others.
+  void find_weights() {
+    std::vector<std::vector<double>> of;
+    for (const Clue& clue : clues_) of.push_back(running_sums(sample_.terms[clue.entry]));
+    for (std::int64_t i = 0; i < pb_.N; ++i) {
+      for (std::int64_t j = i + 1; j <= pb_.N; ++j) {
+        if ((j - i > 1 && i > 0 && j < pb_.N) || j - i == pb_.N) continue;
+        Pixels images;
+        images.range = {i * pb_.out_pixels(), j * pb_.out_pixels()};
+        std::vector<double> units;
+        for (const std::vector<double>& sum : of) {
+          units.push_back(sum[static_cast<std::size_t>(images.range.end)] -
+                          sum[static_cast<std::size_t>(images.range.begin)]);
+        }
+        const auto weight = number_of(units, 1);
+        if (!weight || weight->first == 1) continue;
+        Fault fault = {
+            "weighted_images", pixels_text(pb_, images, "multiplied by " + weight->second),
+            "a part of the batch with a scale of its own, or a sum that was added twice", plain_};
+        fault.reading.only = images;
+        fault.reading.weight = weight->first;
+        add(std::move(fault), std::log2(static_cast<double>(pb_.N)), weight->second);
+      }
+    }
+  }
+
   // Sums are linear in a constant outside x, so what 1 adds tells it.
   void find_padding() {
     Fault fault = {"padding_values", "",
                    "a value that 0 becomes before it is padded (a mean, a zero point)", plain_};
     fault.reading.outside = Outside::constant;
     fault.reading.padding = 1;
-    const Added added = added_by_reading(entries_, fault.reading);
-    double products = 0, squares = 0, low = -HUGE_VAL, high = HUGE_VAL;
-    for (std::size_t e = 0; e < added.size(); ++e) {
-      const double unit = std::accumulate(added[e].begin(), added[e].end(), 0.0);
-      const double tolerance = clues_[e].step + kTolerance * clues_[e].scale;
-      if (unit == 0) {
-        if (std::fabs(clues_[e].error) > tolerance) return;
-        continue;
-      }
-      // All entries must agree within their slack; the mean weighs each by its precision.
-      const double value = clues_[e].error / unit, slack = std::fabs(tolerance / unit);
-      low = std::max(low, value - slack);
-      high = std::min(high, value + slack);
-      products += value / (slack * slack);
-      squares += 1 / (slack * slack);
+    std::vector<double> units;
+    for (const std::vector<double>& added : added_by_reading(entries_, fault.reading)) {
+      units.push_back(std::accumulate(added.begin(), added.end(), 0.0));
     }
-    if (!(squares > 0) || !(low <= high)) return;
-    const double best = std::clamp(products / squares, low, high);
-    std::string text;
-    for (int count = 1; count <= kMostDigits; ++count) {
-      text = digits(best, count);
-      fault.reading.padding = std::strtod(text.c_str(), nullptr);
-      if (std::fabs(fault.reading.padding - best) <= kAsGood * (high - low)) break;
-    }
-    if (fault.reading.padding == 0) return;
-    fault.text = cat("padding holds ", text, " instead of zeros");
-    fault.bits = kDigitBits * static_cast<double>(text.size());
-    found_.push_back(std::move(fault));
+    const auto value = number_of(units, 0);
+    if (!value || value->first == 0) return;
+    fault.reading.padding = value->first;
+    fault.text = cat("padding holds ", value->second, " instead of zeros");
+    add(std::move(fault), 0, value->second);
   }
 
   const WgradProblem& pb_;

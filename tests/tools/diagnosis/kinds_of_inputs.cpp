@@ -202,6 +202,22 @@ void add_images(Kinds& kinds) {
       return gradient(other, right(c));
     });
   }
+  for (const bool half : {true, false}) {
+    kinds.add(half ? "half of the batch weighted" : "an image weighted",
+              {"weighted_images", "missing_image", "doubled_image"},
+              [=](Case& c, Random& random, std::string&) {
+                if (c.pb.N < 2 || (half && c.pb.N % 2 != 0)) return Values();
+                const double weights[] = {0.5, 0.9, 3, -1, 1.1};
+                const double weight = weights[draw(random, 5)];
+                const I count = half ? c.pb.N / 2 : 1;
+                const I first = half ? count * draw(random, 2) : draw(random, c.pb.N);
+                Wrong wrong = right(c);
+                wrong.weight = [=, pixels = c.pb.out_pixels()](I at) {
+                  return at / pixels >= first && at / pixels < first + count ? weight : 1.0;
+                };
+                return gradient(c, wrong);
+              });
+  }
 }
 
 void add_axes(Kinds& kinds) {
