@@ -155,6 +155,7 @@ class Alternatives {
       squares += 1 / (slack * slack);
     }
     if (!(squares > 0) || !(low <= high)) return std::nullopt;
+    if (low <= 0 && high >= 0) return std::pair(0.0, std::string("0"));
     const double best = std::clamp(products / squares, low, high);
     for (int count = 1;; ++count) {
       const std::string text = digits(best, count);
@@ -184,7 +185,8 @@ class Alternatives {
                           sum[static_cast<std::size_t>(images.range.begin)]);
         }
         const auto weight = number_of(units, 1);
-        if (!weight || weight->first == 1) continue;
+        // Images that are left out or counted twice are found as such.
+        if (!weight || weight->first == 0 || weight->first == 1 || weight->first == 2) continue;
         Fault fault = {
             "weighted_images", pixels_text(pb_, images, "multiplied by " + weight->second),
             "a part of the batch with a scale of its own, or a sum that was added twice", plain_};
