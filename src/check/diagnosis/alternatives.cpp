@@ -180,6 +180,7 @@ class Alternatives {
         Pixels images;
         images.range = {i * pb_.out_pixels(), j * pb_.out_pixels()};
         std::vector<double> units;
+        units.reserve(of.size());
         for (const std::vector<double>& sum : of) {
           units.push_back(sum[static_cast<std::size_t>(images.range.end)] -
                           sum[static_cast<std::size_t>(images.range.begin)]);
