@@ -111,10 +111,11 @@ Hint transposed_hint(const Draft& draft) {
     SpatialAxis axis = draft.problem.axis[a];
     const std::int64_t found = draft.dy.shape[draft.position(a)];
     if (found != axis.out) {
+      if (found < 1 || found > axis.out) return {};  // more outputs do not fit, however many
       const std::int64_t all = axis.in + axis.pad_before + axis.pad_after;
       const std::int64_t more =
           all - ((axis.taps - 1) * axis.dilation + 1) - (found - 1) * axis.stride;
-      if (found < 1 || more < 0 || more >= std::max(axis.stride, axis.dilation)) return {};
+      if (more >= std::max(axis.stride, axis.dilation)) return {};
       axis.pad_after -= more;
     }
     pairs += cat(pairs.empty() ? "[" : ",[", axis.pad_before, ",", axis.pad_after, "]");
