@@ -14,8 +14,7 @@ struct Neon {
   // 24 sums and up to 4 vectors of dy leave 4 registers for x.
   static constexpr int kStreamVectors = 4;
   static constexpr int kMaxSums = 24;
-  static constexpr int kGroupSums = 0,
-                       kWideOutputs = 0;  // 4 lanes have too few output channels to pick from
+  static constexpr int kGroupSums = 0;  // 4 lanes have too few output channels to pick from
   static constexpr bool kStreamsBFloat16 = false;
   static constexpr double kPeak = 5e9;
   static constexpr bool kHasMasks = false, kConvertsFloat16 = true;
