@@ -63,6 +63,11 @@ void set_groups(Draft& draft, const std::string& flag, std::int64_t groups) {
   pb.groups = groups;
 }
 
+// Returns "1 axis", "2 axes".
+std::string axes_of(const Shape& shape) {
+  return cat(shape.size(), shape.size() == 1 ? " axis" : " axes");
+}
+
 void read_kernel(Draft& draft) {
   const Shape& kernel = draft.attributes.kernel;
   const WgradProblem& pb = draft.problem;
@@ -133,8 +138,13 @@ void read_shape(Draft& draft, const std::string& flag, const Shape& shape, Filte
   const WgradProblem& pb = draft.problem;
   const std::size_t rank = draft.rank();
   if (shape.size() != rank + 2) {
-    bad_input(flag, ": ", counted(shape.size(), "number"), " ", bracketed(shape), ", expected ",
-              rank + 2, " for ", op_name(pb.op));
+    const bool of_file = !draft.attributes.filter_like.empty();
+    const bool of_images = shape.size() == rank + 3 && shape[0] == pb.N;
+    bad_input(flag, ": ", of_file ? axes_of(shape) : counted(shape.size(), "number"), " ",
+              bracketed(shape), ", expected ", rank + 2, " for ", op_name(pb.op),
+              !of_file    ? Hint()
+              : of_images ? Hint("make images groups, x and dy as [1,H,W,N*C] with --groups N")
+                          : Hint("reshape it to ", filter_format_name(pb)));
   }
   struct Places {
     std::size_t taps, in, out;
@@ -319,8 +329,8 @@ void check_rank(const Draft& draft, const TensorInfo& tensor) {
   const std::size_t axes = tensor.shape.size();
   if (axes != draft.rank() + 2) {
     const bool last = draft.problem.channels_last;
-    bad_input(tensor.name, ": ", axes, axes == 1 ? " axis " : " axes ", bracketed(tensor.shape),
-              ", expected ", draft.rank() + 2, " (", data_format_name(draft.problem), ") for ",
+    bad_input(tensor.name, ": ", axes_of(tensor.shape), " ", bracketed(tensor.shape), ", expected ",
+              draft.rank() + 2, " (", data_format_name(draft.problem), ") for ",
               op_name(draft.problem.op),
               axes != draft.rank() + 1
                   ? Hint()

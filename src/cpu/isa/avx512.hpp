@@ -11,7 +11,7 @@ namespace convgrad {
 struct Avx512 {
   static constexpr int kVectorBytes = 64;
   // 14 x 2 sums, the two vectors of dy that they share and a broadcast x leave one of 32 registers.
-  static constexpr int kMaxRows = 14;
+  static constexpr int kMaxRows = 14, kWideRows = 0;
   static constexpr int kStreamVectors = 4;
   // Streaming has 28 sums, and dy in up to 4 registers; x is an operand in memory.
   static constexpr int kMaxSums = 28;

@@ -75,7 +75,8 @@ inline constexpr int kMostTileCells = 448;  // of a register tile: 14 x 32
 template <typename Element>
 struct OuterProductIsa {
   int max_rows;     // of the largest register tile: values of x that are broadcast
-  int max_columns;  // of it: dy's channels side by side, the width of a dy panel
+  int max_columns;  // of it: dy's channels side by side, two vectors of them
+  int wide_rows;    // of the largest tile that is three vectors wide; 0: there is none
 
   // panel[j / step * panel_stride + i*step + j % step] = source[i*pixel_stride + j*channel_stride]
   // for i < pixels, j < channels.
@@ -90,8 +91,8 @@ struct OuterProductIsa {
 
   // cells[i*row + j], or cells[j*row + i] if turned, += sum over runs and over pixels p of a[run.a
   // + p*a_pixel + i] * b[run.b + p*b_pixel + j], for i < rows <= max_rows and j < columns <=
-  // max_columns; all max_columns values of b are read if columns > max_columns / 2, else half of
-  // them. The sums are float or double, in the order of the runs.
+  // max_columns, or i < wide_rows and three vectors of columns. Whole vectors of b are read. The
+  // sums are float or double, in the order of the runs.
   void (*multiply)(int rows, int columns, const ProductView<Element>& view, const PanelRun* runs,
                    long run_count, void* cells, long row);
 

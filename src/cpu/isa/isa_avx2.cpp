@@ -7,9 +7,9 @@ namespace convgrad {
 namespace {
 struct Avx2 {
   static constexpr int kVectorBytes = 32;
-  // 6 x 2 sums: with two vectors of dy and a broadcast x, 15 of 16 registers. 12 sums are more than
-  // the 8 that two units with a latency of 4 cycles keep busy.
-  static constexpr int kMaxRows = 6;
+  // 6 x 2 sums: with two vectors of dy and a broadcast x, 15 of 16 registers; 4 x 3 sums take all
+  // of them. 12 sums are more than the 8 that two units with a latency of 4 cycles keep busy.
+  static constexpr int kMaxRows = 6, kWideRows = 4;
   static constexpr int kStreamVectors = 2;
   static constexpr int kMaxSums = 12;
   // Lanes picked from two vectors of dy take three instructions and a mask for each output.

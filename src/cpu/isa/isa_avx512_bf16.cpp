@@ -26,6 +26,7 @@ struct Avx512Bf16 : Avx512 {
 constinit const OuterProductIsa<BFloat16Pair> kAvx512Bf16Isa = {
     Avx512Bf16::kMaxRows,
     2 * VectorOf<Avx512Bf16, BFloat16Pair>::kLanes,
+    Avx512Bf16::kWideRows,
     pack<Avx512Bf16, BFloat16Pair>,
     nullptr,
     exponent_range<Avx512Bf16, std::uint16_t, 7>,

@@ -26,8 +26,9 @@ template <typename Set, typename Bits, typename Element>
 constexpr IsaTable<Element> table_of() {
   constexpr int kLanes = VectorOf<Set, Element>::kLanes;
   IsaTable<Element> table = {
-      {Set::kMaxRows, 2 * kLanes, pack<Set, Element>, all_finite<Set, Bits, Element>, nullptr,
-       multiply_rows<Set, Set::kMaxRows, Element>, multiply_chains<Set, Element>},
+      {Set::kMaxRows, 2 * kLanes, Set::kWideRows, pack<Set, Element>,
+       all_finite<Set, Bits, Element>, nullptr, multiply_rows<Set, Set::kMaxRows, Element>,
+       multiply_chains<Set, Element>},
       {kLanes, Set::kStreamVectors, Set::kMaxSums, stream_for<Set, Element, Element>, nullptr, 0, 0,
        nullptr, spread<Set, Element>}};
   // The others have null, and small groups go through panels.

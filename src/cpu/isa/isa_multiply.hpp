@@ -5,7 +5,8 @@
 // Each sum waits for the one of the pixel before, 4 cycles with AVX-512 and AVX2, and two can be
 // computed in a cycle, so at least 8 sums are needed to keep both units busy. More of them save
 // loads: a pixel takes M + NV of them for M * NV multiply-adds, from panels in the first and second
-// cache. The largest tile that fits the registers therefore wins, and NV = 2 leaves M free.
+// cache. The largest tile that fits the registers therefore wins. NV = 2 leaves M free; NV = 3 is
+// for an odd number of vectors, of which the last would have too few sums.
 #pragma once
 
 #include "cpu/isa/isa_load.hpp"
@@ -120,7 +121,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
   typename VectorOf<Set, Acc>::Half half_sum[M];
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i) {
-#pragma GCC unroll 2
+#pragma GCC unroll 3
     for (int v = 0; v < NV; ++v) sum[i][v] = typename VectorOf<Set, Acc>::Type{};
     half_sum[i] = typename VectorOf<Set, Acc>::Half{};
   }
@@ -132,14 +133,14 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
 #pragma GCC unroll 4
     for (long p = runs[run].pixels - view.trim; p > 0; --p) {
       V d[NV + 1];
-#pragma GCC unroll 2
+#pragma GCC unroll 3
       for (int v = 0; v < NV; ++v) d[v] = load<V>(pb + v * kLanes);
       Half d_half;
       if constexpr (HasHalf) d_half = load<Half>(pb + NV * kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < M; ++i) {
         const V broadcast = broadcastable(pa[i]) - V{};  // minus 0 keeps -0, plus 0 does not
-#pragma GCC unroll 2
+#pragma GCC unroll 3
         for (int v = 0; v < NV; ++v) {
           sum[i][v] = multiply_add<Set, Element>(sum[i][v], broadcast, d[v]);
         }
@@ -163,7 +164,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
   alignas(Set::kVectorBytes) Acc sums[M][kColumns];
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i) {
-#pragma GCC unroll 2
+#pragma GCC unroll 3
     for (int v = 0; v < NV; ++v) store(sums[i] + v * kLanes, sum[i][v]);
     if constexpr (HasHalf) store(sums[i] + NV * kLanes, half_sum[i]);
   }
@@ -186,6 +187,11 @@ void multiply_rows(int rows, int columns, const ProductView<Element>& view, cons
     }
     if (columns > kLanes && columns <= kLanes + kLanes / 2) {
       return multiply_tile<Set, M, 1, true>(columns, view, runs, run_count, cells, row);
+    }
+  }
+  if constexpr (M <= Set::kWideRows) {
+    if (columns > 2 * kLanes) {
+      return multiply_tile<Set, M, 3, false>(columns, view, runs, run_count, cells, row);
     }
   }
   if (columns <= kLanes) {

@@ -10,7 +10,7 @@ struct Neon {
   static constexpr int kVectorBytes = 16;
   // 12 x 2 sums, two vectors of dy and a few values of x on their way, of 32 registers. As many
   // sums also keep 4 units with a latency of 4 cycles busy.
-  static constexpr int kMaxRows = 12;
+  static constexpr int kMaxRows = 12, kWideRows = 0;
   // 24 sums and up to 4 vectors of dy leave 4 registers for x.
   static constexpr int kStreamVectors = 4;
   static constexpr int kMaxSums = 24;

@@ -7,7 +7,7 @@ namespace {
 struct Portable {
   static constexpr int kVectorBytes = 16;
   // 6 x 2 sums: with two vectors of dy and a broadcast x, 15 of 16 registers.
-  static constexpr int kMaxRows = 6;
+  static constexpr int kMaxRows = 6, kWideRows = 0;
   static constexpr int kStreamVectors = 2;
   static constexpr int kMaxSums = 12;
   static constexpr int kGroupSums = 0;  // lanes cannot be permuted at will

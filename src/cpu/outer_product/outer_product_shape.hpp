@@ -175,7 +175,7 @@ struct OuterProductShape {
   XPanels x;
 
   // These make room for any instruction set's panels, of 6 channels and more, or of one.
-  std::int64_t dy_elements() const { return (kMaxChunkPixels + kPanelSlack) * round_up(k, 32); }
+  std::int64_t dy_elements() const { return (kMaxChunkPixels + kPanelSlack) * (k + 32); }
   std::int64_t x_elements() const {
     return x.most_lines * x.most_columns * (c + 32) + (c / 3 + 1) * kPanelSlack + 64;
   }
@@ -221,25 +221,38 @@ OuterProductShape outer_product_shape(const WgradProblem& problem) {
   return shape;
 }
 
-// Returns the largest step of at most `most` that cuts count into equal parts.
-inline std::int64_t even_step(std::int64_t count, std::int64_t most) {
-  return ceil_div(count, ceil_div(count, most));
-}
+// A register tile, and the vector multiply-adds for a pixel of all that it takes.
+struct RegisterTile {
+  std::int64_t rows, columns;
+  double cost;
+};
 
-// Counts vector multiply-adds for a pixel, with `rows` broadcast to `columns` side by side. It
-// decides whether x or dy is broadcast: the side that fills whole vectors better is in vectors.
-// Fewer than 8 sums in registers wait for each other. Columns are counted in whole `parts`.
+// Chooses the register tile for `rows` broadcast to `columns` side by side. Fewer than 8 sums in
+// registers wait for each other. Columns are counted in whole `parts`.
 template <typename Element>
-double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::int64_t columns,
-                 std::int64_t part) {
-  const std::int64_t step = even_step(rows, isa.max_rows), lanes = isa.max_columns / 2;
-  const auto cost = [&](std::int64_t width) {
-    return static_cast<double>(std::max(step * round_up(width, part), 8 * lanes)) /
-           static_cast<double>(lanes);
+RegisterTile register_tile(const OuterProductIsa<Element>& isa, std::int64_t rows,
+                           std::int64_t columns, std::int64_t part) {
+  const std::int64_t lanes = isa.max_columns / 2;
+  const auto tile = [&](std::int64_t most_rows, std::int64_t vectors) {
+    const std::int64_t step = ceil_div(rows, ceil_div(rows, most_rows)), most = vectors * lanes;
+    const auto cost = [&](std::int64_t width) {
+      return static_cast<double>(std::max(step * round_up(width, part), 8 * lanes)) /
+             static_cast<double>(lanes);
+    };
+    const std::int64_t whole = columns / most, rest = columns % most;
+    // One vector of columns, where more are not needed, makes panels half as large.
+    return RegisterTile{
+        step, columns <= lanes ? lanes : most,
+        static_cast<double>(ceil_div(rows, step)) *
+            (static_cast<double>(whole) * cost(most) + (rest > 0 ? cost(rest) : 0))};
   };
-  const std::int64_t whole = columns / isa.max_columns, rest = columns % isa.max_columns;
-  return static_cast<double>(ceil_div(rows, step)) *
-         (static_cast<double>(whole) * cost(isa.max_columns) + (rest > 0 ? cost(rest) : 0));
+  RegisterTile best = tile(isa.max_rows, 2);
+  // Lower tiles are more, each of which reads the columns again.
+  for (std::int64_t most = isa.wide_rows; most >= 3; --most) {
+    const RegisterTile wide = tile(most, 3);
+    if (wide.cost < 0.95 * best.cost) best = wide;
+  }
+  return best;
 }
 
 // The form says how a tile is multiplied, by its shape and the problem's alone.
@@ -279,11 +292,12 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   const std::int64_t steps =
       std::min(kMaxChunkPixels, ceil_div(term_count(problem), kIsPair<Element> ? 2 : 1));
   const double turning = 2 * static_cast<double>(k * rows) / static_cast<double>(steps);
-  form.swapped = tile_cost(isa, k, rows, part) + turning < tile_cost(isa, rows, k, part);
-  // One vector of columns, where more are not needed, makes panels half as large.
-  const auto columns = [&](std::int64_t count) { return count <= lanes ? lanes : 2 * lanes; };
-  form.x_step = form.swapped ? columns(rows) : even_step(rows, isa.max_rows);
-  form.k_step = form.swapped ? even_step(k, isa.max_rows) : columns(k);
+  // The side that fills whole vectors better is in vectors.
+  const RegisterTile plain = register_tile(isa, rows, k, part);
+  const RegisterTile swapped = register_tile(isa, k, rows, part);
+  form.swapped = swapped.cost + turning < plain.cost;
+  form.x_step = form.swapped ? swapped.columns : plain.rows;
+  form.k_step = form.swapped ? swapped.rows : plain.columns;
   // Joined rows are side by side in x, too, where taps are, and where none sees padding.
   const SpatialAxis& w = problem.axis[2];
   const bool in_x = !panels.joined || (problem.groups == 1 && w.dilation == 1 && !sees_padding(w));

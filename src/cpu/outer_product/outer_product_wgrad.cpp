@@ -51,8 +51,8 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
   const std::int64_t c = problem.group_c(), k = problem.group_k();
   const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
   const std::int64_t lanes = isa.max_columns / 2;
-  const double cost =
-      std::min(tile_cost(isa, rows, k, lanes), std::floor(tile_cost(isa, k, rows, lanes) * 4 / 3));
+  const double cost = std::min(register_tile(isa, rows, k, lanes).cost,
+                               std::floor(register_tile(isa, k, rows, lanes).cost * 4 / 3));
   const double filter_rows = static_cast<double>(problem.taps()) /
                              static_cast<double>(panels.joined ? problem.axis[2].taps : 1);
   const double moves = static_cast<double>(k * ceil_div(c, shape.c)) +

@@ -8,6 +8,7 @@
 #include "cpu/isa/isa.hpp"
 #include "cpu/shared/pack.hpp"
 #include "cpu/streaming/stream_shape.hpp"
+#include "engine/region.hpp"
 
 namespace convgrad {
 
@@ -54,40 +55,38 @@ class StreamWalk {
     }
   }
 
-  // Has the rows after a group fetched while its `sets` sets of lanes pass, where an image is wide
-  // enough to have several groups: those behind it in its chunk, or the first of the next chunk, if
-  // there is one. share is which of the sets. Lines are fetched in the order of memory: as a lane
-  // set reads them, apart, they came later.
+  // Has the rows or images after a group fetched while its `sets` sets of lanes pass: those behind
+  // it in its chunk, or the first of the next chunk, if there is one. share is which of the sets.
+  // Lines are fetched in the order of memory: as a lane set reads them, apart, they came later.
   template <typename Element>
   void fetch_next(StreamView<Element>& view, const PixelBox& group, const PixelBox& box,
                   const PixelBox* next, const Block& block, std::int64_t share,
                   std::int64_t sets) const {
-    const SpatialAxis &ah = pb_.axis[1], &aw = pb_.axis[2];
-    const bool last = group[2].end == box[2].end;
+    const std::size_t axis = box[0].size() > 1 ? 0 : 2;
+    const bool last = group[axis].end == box[axis].end;
     view.fetch_x_lines = view.fetch_dy_lines = 0;
     if (last && next == nullptr) return;
+    PixelBox its = last ? *next : box;
+    if (!last) its[axis].begin = group[axis].end;
+    its[axis].end = its[axis].begin + step_;
     // A chunk begins with rows that the one before it may have seen, but perhaps long ago.
-    const PixelBox& its = last ? *next : group;
-    const std::int64_t p = last ? its[2].begin : group[2].end;
-    const std::int64_t h =
-        last ? input_position(ah, p, 0) : input_position(ah, p - 1, ah.taps - 1) + 1;
-    const std::int64_t x_rows = last ? (step_ - 1) * ah.stride + ah.taps : step_ * ah.stride;
-    const std::int64_t pixels = group[2].size() * aw.out;
-    const std::int64_t item = static_cast<std::int64_t>(sizeof(Element));
-    view.fetch_x_lines = ceil_div(x_rows * aw.in * pb_.C * item / 64, pixels * sets);
-    view.fetch_dy_lines = ceil_div(step_ * aw.out * pb_.K * item / 64, pixels * sets);
-    const std::int64_t n = its[0].begin, d = block.input[0].begin, z = its[1].begin;
-    const std::int64_t x = x_offset(block, n, d, std::clamp<std::int64_t>(h, 0, ah.in), 0);
-    const std::int64_t dy = dy_offset(block, n, z, p, 0);
-    view.fetch_x =
-        static_cast<const char*>(block.x) + x * item + share * pixels * view.fetch_x_lines * 64;
-    view.fetch_dy =
-        static_cast<const char*>(block.dy) + dy * item + share * pixels * view.fetch_dy_lines * 64;
+    const std::int64_t row = last || axis == 0 ? 0 : block.x_strides.spatial[1];
+    const std::int64_t seen = row * (input_box(pb_, group)[1].end - input_box(pb_, its)[1].begin);
+    const std::int64_t pixels = group[0].size() * group[2].size() * group[3].size();
+    const auto fetch = [&](const Region& region, std::int64_t skipped, const char*& start,
+                           long& lines) {
+      skipped *= static_cast<std::int64_t>(sizeof(Element));
+      const std::int64_t bytes = std::max<std::int64_t>(region.bytes() - skipped, 0);
+      const std::int64_t each = ceil_div(bytes, 64 * pixels), before = each * share / sets;
+      lines = each * (share + 1) / sets - before;
+      start = reinterpret_cast<const char*>(region.piece()) + skipped + before * pixels * 64;
+    };
+    fetch(x_region(pb_, block, its, {0, pb_.C}), seen, view.fetch_x, view.fetch_x_lines);
+    fetch(dy_region(pb_, block, its, {0, pb_.K}), 0, view.fetch_dy, view.fetch_dy_lines);
   }
   // Tells whether there are such rows, and whole ones.
   bool fetches(const PixelBox& group, Range k) const {
-    return group[2].size() < pb_.axis[1].out && group[3].size() == pb_.axis[2].out &&
-           pb_.axis[0].in == 1 && k.size() == pb_.K;
+    return group[3].size() == pb_.axis[2].out && pb_.axis[0].in == 1 && k.size() == pb_.K;
   }
 
   const StreamRun* runs() const { return runs_; }
