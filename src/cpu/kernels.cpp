@@ -9,15 +9,13 @@
 #include "engine/kernel.hpp"
 
 namespace convgrad {
-
 namespace {
-
-// The kernels that not every build has: for x86-64, and those of NEON for aarch64.
-constexpr std::string_view kOfOneProcessor[] = {
-    "streaming_avx512",          "streaming_avx2",         "streaming_neon",
-    "outer_product_amx",         "outer_product_amx_fp16", "outer_product_amx_bf16x3",
-    "outer_product_avx512_bf16", "outer_product_avx512",   "outer_product_avx2",
-    "outer_product_neon"};
+// The kernels that not every build has, for either processor.
+constexpr std::string_view kOfAarch64[] = {"streaming_neon", "outer_product_neon"};
+constexpr std::string_view kOfX86[] = {"streaming_avx512",         "streaming_avx2",
+                                       "outer_product_amx",        "outer_product_amx_fp16",
+                                       "outer_product_amx_bf16x3", "outer_product_avx512_bf16",
+                                       "outer_product_avx512",     "outer_product_avx2"};
 
 }  // namespace
 
@@ -78,9 +76,10 @@ const Kernel& find_kernel(std::string_view name) {
     if (kernel.name == name) return kernel;
     names.emplace_back(kernel.name);
   }
-  if (std::ranges::find(kOfOneProcessor, name) != std::end(kOfOneProcessor)) {
+  const bool of_x86 = std::ranges::count(kOfX86, name) > 0;
+  if (of_x86 || std::ranges::count(kOfAarch64, name) > 0) {
     throw Error(ErrorKind::unavailable, "--algorithm: ", name, " is for ",
-                name.ends_with("neon") ? "aarch64" : "x86-64",
+                of_x86 ? "x86-64" : "aarch64",
                 " processors, and this program is compiled for others; expected ", join_or(names));
   }
   if (name == "reference") {
@@ -100,11 +99,9 @@ WgradProblem with_channels(const WgradProblem& problem) {
 
 double estimated_seconds(const Kernel& kernel, const WgradProblem& problem,
                          const Machine& machine) {
-  // Processors with AMX multiply pairs at half the rate of floats, others at twice. (Half as much
-  // again decides between this and AMX; all of it would lead to streaming, where that is slower.)
-  const bool slow_pairs =
-      kernel.name == "outer_product_avx512_bf16" && lacks(machine, {"amx_bf16"}).empty();
-  return kernel.estimated_seconds(with_channels(problem)) * (slow_pairs ? 1.5 : 1);
+  // Twice as much would lead from AMX to streaming, where that is slower.
+  const bool slow = kernel.slow_beside_amx && lacks(machine, {"amx_bf16"}).empty();
+  return kernel.estimated_seconds(with_channels(problem)) * (slow ? 1.5 : 1);
 }
 
 Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,

@@ -119,7 +119,9 @@ struct Kernel {
   bool stores = false;
   bool stores_result = false;  // in TileSums::result
   bool by_tiles = false;       // of AMX: the peak of bfloat16 in tiles is above it, for float32 too
-  bool by_blas = false;        // its bits are those of a version of OpenBLAS, and of a processor
+  // Processors with AMX multiply its pairs at half the rate of floats, others at twice.
+  bool slow_beside_amx = false;
+  bool by_blas = false;  // its bits are those of a version of OpenBLAS, and of a processor
 
   ChunkGrid chunks(const WgradProblem& problem) const {
     return chunk_grid(problem, chunk_pixels ? chunk_pixels(problem) : kMaxChunkPixels);

@@ -160,9 +160,8 @@ inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
 }
 
 // These limit a tile: dy's panels (512 x 256 floats, 512 KiB) and x's (512 KiB) share the second
-// cache. Tiles of 128 channels of x, or of 128 or 512 of dy, were no faster
-// (docs/measurements/performance.md). In 1x1 filters each packing of dy serves one tap, so that
-// packing is most of the rest.
+// cache; others were no faster (docs/measurements/performance.md). In 1x1 filters each packing of
+// dy serves one tap, so that packing is most of the rest.
 inline constexpr std::int64_t kOuterProductTileK = 256;
 inline constexpr std::int64_t kOuterProductTileC = 64;
 inline constexpr std::int64_t kOuterProductTileC1 = 256;

@@ -72,19 +72,20 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
 
 template <const IsaSet& set, std::string (*lacks)(const Machine&)>
 constexpr Kernel kernel(std::string_view name, std::string_view summary) {
-  return {name,
-          summary,
-          [](const WgradProblem&, const Machine& machine) { return lacks(machine); },
-          [](const WgradProblem& problem) {
-            return problem.dtype == DType::f64 ? seconds(problem, set.f64.outer_product, set.peak)
-                                               : seconds(problem, set.f32.outer_product, set.peak);
-          },
-          tile_steps<float>,
-          workspace_bytes<float>,
-          accumulate<set>,
-          nullptr,
-          true,
-          true};
+  return {.name = name,
+          .summary = summary,
+          .why_not = [](const WgradProblem&, const Machine& machine) { return lacks(machine); },
+          .estimated_seconds =
+              [](const WgradProblem& problem) {
+                return problem.dtype == DType::f64
+                           ? seconds(problem, set.f64.outer_product, set.peak)
+                           : seconds(problem, set.f32.outer_product, set.peak);
+              },
+          .tile_steps = tile_steps<float>,
+          .workspace_bytes = workspace_bytes<float>,
+          .accumulate = accumulate<set>,
+          .stores = true,
+          .stores_result = true};
 }
 
 #ifdef __x86_64__
@@ -110,16 +111,19 @@ std::string why_not_pairs(const WgradProblem& problem, const Machine& machine) {
 #if defined(__x86_64__)
 
 constinit const Kernel kOuterProductBf16Kernel = {
-    "outer_product_avx512_bf16",
-    "sums of outer products of bfloat16 pairs, 14 x 32 in registers; AVX512-BF16",
-    why_not_pairs,
-    [](const WgradProblem& pb) { return seconds(pb, kAvx512Bf16Isa, kAvx512Isa.peak); },
-    tile_steps<BFloat16Pair>,
-    workspace_bytes<BFloat16Pair>,
-    accumulate_pairs,
-    [](const WgradProblem& pb) { return outer_product_shape<BFloat16Pair>(pb).pixels; },
-    true,
-    true};
+    .name = "outer_product_avx512_bf16",
+    .summary = "sums of outer products of bfloat16 pairs, 14 x 32 in registers; AVX512-BF16",
+    .why_not = why_not_pairs,
+    .estimated_seconds =
+        [](const WgradProblem& pb) { return seconds(pb, kAvx512Bf16Isa, kAvx512Isa.peak); },
+    .tile_steps = tile_steps<BFloat16Pair>,
+    .workspace_bytes = workspace_bytes<BFloat16Pair>,
+    .accumulate = accumulate_pairs,
+    .chunk_pixels =
+        [](const WgradProblem& pb) { return outer_product_shape<BFloat16Pair>(pb).pixels; },
+    .stores = true,
+    .stores_result = true,
+    .slow_beside_amx = true};
 
 constinit const Kernel kOuterProductAvx512Kernel = kernel<kAvx512Isa, lacks_avx512>(
     "outer_product_avx512",

@@ -112,15 +112,16 @@ std::string why_not_shape(const WgradProblem& problem) {
 
 template <const IsaSet& set, std::string (*lacks)(const Machine&)>
 constexpr Kernel kernel(std::string_view name, std::string_view summary) {
-  return {name,
-          summary,
-          [](const WgradProblem& problem, const Machine& machine) {
-            return first_of(lacks(machine), why_not_shape(problem));
-          },
-          seconds<set>,
-          tile_steps,
-          workspace_bytes,
-          accumulate<set>};
+  return {.name = name,
+          .summary = summary,
+          .why_not =
+              [](const WgradProblem& problem, const Machine& machine) {
+                return first_of(lacks(machine), why_not_shape(problem));
+              },
+          .estimated_seconds = seconds<set>,
+          .tile_steps = tile_steps,
+          .workspace_bytes = workspace_bytes,
+          .accumulate = accumulate<set>};
 }
 
 }  // namespace
