@@ -41,11 +41,15 @@ def verify(x, dy, dw, layer, save, **flags):
     import re
     import numpy as np
     given = _given(flags)
+    wanted = {name: given.pop(name) for name in ("golden", "accumulated_on")
+              if not isinstance(given.get(name, ""), (str, os.PathLike))}
     arrays, _, words = _tensors(x, dy, layer, given)
     runs = list(dw) if _is_runs(dw) else [dw]
     if not runs:
         raise Error("dw is an empty list, expected a gradient or some", 3)
     files = [(option, name, array) for option, (name, array) in arrays.items()]
+    for name, array in wanted.items():
+        files.append((name, name, _numpy(array, name)[0]))
     for number, array in enumerate(runs, 1):
         name = "dw" if len(runs) == 1 else f"dw_{number}"
         files.append(("result", name, _numpy(array, name)[0]))
@@ -171,6 +175,8 @@ def _data_of_line(line, layout, kinds, dtypes, seed):
         for dtype in map(_dtype_name, dtypes or [own]):
             stored, _, out = dtype.partition("->")
             of_x, *_, of_dy = stored.split("*") * 2
+            if not of_x.startswith(("float", "bfloat")):
+                raise Error(f"dtypes: {of_x!r} is unknown, expected float32, bfloat16, float8_e4m3fn, float16->float32, ...", 2)
             out = out or ("float32" if "float8" in stored else of_x if of_x == of_dy else None)
             yield " ".join([op, dtype, *rest]), kind, tensors[0].astype(_dtype(of_x)), tensors[1].astype(_dtype(of_dy)), out
 

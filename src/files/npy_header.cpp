@@ -96,13 +96,13 @@ std::string description(const NpyHeader& header) {
 
 // Without a flag it advises what every command takes.
 std::string advice(const NpyHeader& header, std::string_view flag) {
-  if (header.kind == 'u' && header.item_bytes == 2) {
+  if (is_one_of("iu", header.kind) && header.item_bytes == 2) {
     return cat("convert with x.astype('float32'); if it is bfloat16, ",
                flag.empty() ? "save x.view('V2')" : "say so with ", flag);
   }
-  if (is_one_of("uV", header.kind) && header.item_bytes == 1) {
+  if (is_one_of("iuV", header.kind) && header.item_bytes == 1) {
     const std::string other = "convert with x.view(ml_dtypes.float8_e4m3fn).astype('float32')";
-    return cat(header.kind == 'u' ? "convert integers with x.astype('float32'); " : "",
+    return cat(header.kind != 'V' ? "convert integers with x.astype('float32'); " : "",
                "if these are 8-bit floats, ",
                flag.empty() ? other : cat("say which with ", flag, ", such as float8_e4m3fn"));
   }

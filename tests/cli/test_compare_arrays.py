@@ -175,6 +175,9 @@ match     w1  float32 (6,)
 mismatch  w2  float32 (6,), 6 / 6 (100 %), first at [0]: got 0, want 1
 mismatch  b  is in got.npz alone
 """)
+        np.savez(self.folder / "one/pair.npz", w=a)
+        np.savez(self.folder / "two/pair.npz", w=b)
+        self.assertIn("mismatch  pair.npz:w  float32 (6,)", self.compare("one", "two", status=1))
         report = self.report("got.npz", "want.safetensors", status=1)["compare"]
         self.assertEqual((report["only_got"], report["only_want"]), (["b"], []))
         self.assertEqual([(one["name"], one["compare"]["verdict"]) for one in report["arrays"]],

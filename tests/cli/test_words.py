@@ -229,7 +229,8 @@ class StandIns(WordsTest):
 
     def test_integers_are_images_first(self):
         for dtype, parts in (("u1", ["x.astype('float32'); if these are 8-bit floats"]),
-                             ("u2", ["x.astype('float32'); if it is bfloat16"]), ("i1", ["x.astype('float32')"])):
+                             ("i1", ["x.astype('float32'); if these are 8-bit floats"]),
+                             ("u2", ["x.astype('float32'); if it is bfloat16"]), ("i2", ["x.astype('float32'); if it is bfloat16"])):
             np.save(self.folder / "image.npy", np.ones(X, dtype))
             self.refuse(3, ["image.npy", *parts], *FILTER, tensors=("image.npy", "dy.npy"))
 
@@ -325,6 +326,7 @@ class Hints(WordsTest):
         self.assert_one_error(self.run_here("verify", "--op", "conv2d", *rest, "--result", "dw.npy", "-k", 5), 3,
                               "dw.npy: shape (3, 3, 3, 8), expected (5, 5, 3, 8)")
         self.assert_one_error(self.run_here("verify", "--op", "conv2d", *rest), 2, "the filter's size is missing")
+        self.assert_one_error(self.run_here("verify", "--op", "conv2d", *rest, "--result", "-"), 2, "--result: standard input is read too late")
         np.save(self.folder / "bad.npy", np.zeros((3, 3, 5, 8), np.float32))
         self.assert_one_error(self.run_here("verify", "--op", "conv2d", *rest, "--result", "bad.npy"), 3, "--result (bad.npy)[2]")
 

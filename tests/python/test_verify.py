@@ -61,6 +61,9 @@ def test_a_right_kernel(tensors):
     assert verdict.report["compare"]["count"] == golden.size
     convgrad.testing.assert_filter_gradient(x, dy, golden, **LAYER)
     assert convgrad.verify(x, dy, golden, max_ulp=1, **LAYER).score is None
+    assert convgrad.verify(x, dy, golden, golden=golden, **LAYER)
+    assert not convgrad.verify(x, dy, golden, golden=2 * golden, **LAYER)
+    assert convgrad.verify(x, dy, golden + 1, accumulated_on=np.ones_like(golden), **LAYER)
     tried = convgrad.verify_function(kernel, LINE, dtypes=("float32", "float16->float32"))
     assert len(tried) == 10 and str(tried).startswith("10 of 10 kinds of data match\nconv2d float32 NHWC n4 h10 w9 c6 k8 ")
 

@@ -367,7 +367,8 @@ Source source_of(const std::string& argument) {
   return {argument, [argument] { return NpyReader(argument); }};
 }
 
-// Opens the arrays of an archive, or those of a folder and of the folders in it, by their names.
+// Opens the arrays of an archive, or those of a folder, of its folders and of the archives in them,
+// by their names.
 class Collection {
  public:
   explicit Collection(const std::string& path) : path_(path) {
@@ -375,8 +376,13 @@ class Collection {
       names_ = archive_.emplace(path).names();
     } else {
       for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
-        if (entry.path().extension() != ".npy" || !entry.is_regular_file()) continue;
-        names_.push_back(entry.path().lexically_relative(path).string());
+        if (!entry.is_regular_file()) continue;
+        const std::string name = entry.path().lexically_relative(path).string();
+        if (entry.path().extension() == ".npy") names_.push_back(name);
+        if (!is_archive(entry.path().string())) continue;
+        for (const std::string& array : TensorArchive(entry.path().string()).names()) {
+          names_.push_back(cat(name, ":", array));
+        }
       }
     }
     std::ranges::sort(names_);

@@ -182,16 +182,17 @@ void add_job(Rows& rows, Options& o, bool of_job) {
   add_verbose(rows, e, "plan and timings on stderr");
 }
 
-void add_criteria(Rows& rows, CriterionOptions& o) {
+// `usual` says whether -h explains them.
+void add_criteria(Rows& rows, CriterionOptions& o, bool usual) {
   rows.add({"rtol"}, "X", kComparison, "pass if |got-want| <= atol + rtol*|want|", &o.rtol,
-           {.question = "criterion"});
+           {.usual = usual, .question = "criterion"});
   rows.add({"atol"}, "X", kComparison, "see --rtol; the one that is not given is 0", &o.atol,
-           {.question = "criterion"});
+           {.usual = usual, .question = "criterion"});
   rows.add({"max-ulp"}, "N", kComparison,
            "pass if at most N steps between numbers of the dtype apart", Whole{&o.max_ulp},
            {.question = "criterion"});
   rows.add({"bitwise"}, "", kComparison, "pass if every bit is equal (any NaN equals any NaN)",
-           &o.bitwise, {.question = "criterion"});
+           &o.bitwise, {.usual = usual, .question = "criterion"});
 }
 
 void add_difference(Rows& rows, std::string& file) {
@@ -268,7 +269,7 @@ void add_verify(Rows& rows, VerifyCommand& o) {
            Choice{&v.adders});
   rows.add({"order"}, "any|natural", kComparison,
            "errors of sums in any order, the default, or in n, z, p, q alone", Choice{&v.order});
-  add_criteria(rows, v);
+  add_criteria(rows, v, false);
   rows.add({"accept"}, "FAULT,...", kComparison,
            "match what the diagnosis explains by these faults, such as low_precision_sums",
            List{&v.accept});
@@ -295,7 +296,7 @@ void add_compare(Rows& rows, CompareOptions& o) {
            "the array to check, an archive or a folder of them; - is stdin", &o.got,
            {.file = read});
   rows.add({.place = "WANT"}, "FILE", "", "what is expected; - is stdin", &o.want, {.file = read});
-  add_criteria(rows, o);
+  add_criteria(rows, o, true);
   rows.add({.name = "equal-nan", .off = "no-equal-nan"}, "", kComparison,
            "NaN equals NaN; on by default", &o.equal_nan);
   add_difference(rows, o.save_diff);

@@ -426,9 +426,13 @@ VerifyCommand sized(VerifyCommand options) {
   }
   const bool by_golden = v.results.empty() && !v.update_golden;
   const std::string file = !v.results.empty() ? v.results[0] : by_golden ? v.golden : "";
-  if (file.empty() || is_standard_input(file)) return options;
-  p.filter_like = file;
+  if (file.empty()) return options;
   p.filter_like_flag = by_golden ? "--golden" : "--result";
+  if (is_standard_input(file)) {
+    misuse(p.filter_like_flag,
+           ": standard input is read too late to say the filter's size, expected --kernel 3,3");
+  }
+  p.filter_like = file;
   return options;
 }
 
