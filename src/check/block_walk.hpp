@@ -62,20 +62,20 @@ struct PixelLine {
   std::int64_t x_step, dy_step;  // from one pixel to the next
 };
 
-// Calls visit(line) for the lines of a block, in the order n, z, p.
+// Calls visit(line) for the lines of some pixels of a block, in the order n, z, p.
 template <typename Scalar, typename Visit>
-void visit_pixel_lines(const WgradProblem& pb, const Block& block, const TapPlace& tap,
-                       Visit&& visit) {
+void visit_pixel_lines(const WgradProblem& pb, const Block& block,
+                       const std::array<Range, 4>& pixels, const TapPlace& tap, Visit&& visit) {
   const auto& [ad, ah, aw] = pb.axis;
-  Range q = block.pixels[3];
+  Range q = pixels[3];
   while (q.begin < q.end && input_at(aw, q.begin, tap[2]) < 0) ++q.begin;
   while (q.begin < q.end && input_at(aw, q.end - 1, tap[2]) >= aw.in) --q.end;
   if (q.size() <= 0) return;
-  for (std::int64_t n = block.pixels[0].begin; n < block.pixels[0].end; ++n) {
-    for (std::int64_t z = block.pixels[1].begin; z < block.pixels[1].end; ++z) {
+  for (std::int64_t n = pixels[0].begin; n < pixels[0].end; ++n) {
+    for (std::int64_t z = pixels[1].begin; z < pixels[1].end; ++z) {
       const std::int64_t d = input_at(ad, z, tap[0]);
       if (d < 0 || d >= ad.in) continue;
-      for (std::int64_t p = block.pixels[2].begin; p < block.pixels[2].end; ++p) {
+      for (std::int64_t p = pixels[2].begin; p < pixels[2].end; ++p) {
         const std::int64_t h = input_at(ah, p, tap[1]);
         if (h < 0 || h >= ah.in) continue;
         visit(PixelLine<Scalar>{
@@ -85,6 +85,11 @@ void visit_pixel_lines(const WgradProblem& pb, const Block& block, const TapPlac
       }
     }
   }
+}
+template <typename Scalar, typename Visit>
+void visit_pixel_lines(const WgradProblem& pb, const Block& block, const TapPlace& tap,
+                       Visit&& visit) {
+  visit_pixel_lines<Scalar>(pb, block, block.pixels, tap, visit);
 }
 
 }  // namespace convgrad

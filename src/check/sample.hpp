@@ -7,7 +7,6 @@
 #include <random>
 #include <vector>
 
-#include "base/buffer.hpp"
 #include "check/entry_sum.hpp"
 #include "convgrad/reference.hpp"
 #include "engine/block_sum.hpp"
@@ -42,9 +41,7 @@ std::vector<std::int64_t> choose_neighbours(const WgradProblem& problem, std::in
 // at most: 1 - 0.01^(1/chosen).
 double detectable_share(std::int64_t chosen, std::int64_t count);
 
-// Computes the reference for those entries alone, to the bit: the same terms in the same order. The
-// channels that they need are copied side by side, four entries' at a time, so that each line of
-// memory is read once; taps of the same channels share the copies.
+// Computes the reference for those entries alone, to the bit: the same terms in the same order.
 class SampledSum final : public BlockSum {
  public:
   SampledSum(const WgradProblem& problem, TaskPool& pool, const std::vector<std::int64_t>& indices,
@@ -59,34 +56,15 @@ class SampledSum final : public BlockSum {
   static std::int64_t memory_bytes(std::int64_t entries);
 
  private:
-  using Entries = std::array<std::int64_t, kQuad>;
-  struct Quad {
-    Entries x, dy;                                  // channels
-    auto operator<=>(const Quad&) const = default;  // NOLINT(modernize-use-nullptr)
-  };
-  struct QuadTask {
-    TapPlace tap;
-    std::size_t quad;
-    Entries entries;  // the last one again where there are fewer
-    QuadSums sums{};
-  };
   template <typename Scalar>
-  void add_block(const Block& block, const Progress& progress);
-  template <typename Scalar>
-  void add_piece(const Block& block, Block& piece);
-  template <typename Scalar, typename Packed>
-  bool pack(const Block& block, const Block& packed, Packed* x, Packed* dy) const;
-  template <typename Packed>
-  void add_line(const PixelLine<Packed>& line, bool zeros, QuadSums& sums) const;
+  void add_entry(const Block& block, const std::array<Range, 4>& pixels, std::size_t at);
 
   const WgradProblem problem_;
   TaskPool& pool_;
   const Summation summation_;
   const SumRules rules_;
-  std::vector<Quad> quads_;
-  std::vector<QuadTask> tasks_;
+  std::vector<EntryTerms> entries_;
   std::vector<EntrySum> sums_;
-  Buffer x_, dy_;  // the quads' channels
   Expected expected_;
 };
 

@@ -131,58 +131,6 @@ CONVGRAD_INLINE void add_all(const TermBatch& batch, const double* x, const Term
   }
 }
 
-// GCC 12 converts these at once, but not a whole vector.
-template <typename Packed>
-CONVGRAD_INLINE Doubles4 load_wide(const Packed* p) {
-  return Doubles4{p[0], p[1], p[2], p[3]};
-}
-
-template <typename Packed, bool kEvery, bool kZeros>
-CONVGRAD_INLINE void add_line(const QuadLine<Packed>& given, QuadSums& s) {
-  constexpr bool kCompensated = std::is_same_v<Packed, double>;
-  const QuadLine<Packed> line = given;  // which no store can be taken to change
-  TermValues<Doubles4> v{load<Doubles4>(s.sum, 0),       load<Doubles4>(s.compensation, 0),
-                         load<Doubles4>(s.magnitude, 0), load<Doubles4>(s.squares, 0),
-                         load<Doubles4>(s.walk, 0),      load<Doubles4>(s.terms, 0)};
-  Floats4 plain = load<Floats4>(s.plain, 0);
-  Doubles4 worst = load<Doubles4>(s.plain_error, 0);
-  std::int64_t until_look = kBatchPixels - s.pixels % kBatchPixels;
-  for (std::int64_t i = 0; i < line.count; ++i) {
-    const Packed* const x = line.x + i * line.x_step;
-    const Packed* const dy = line.dy + i * kQuad;
-    v.template add<kCompensated, true, kEvery, kZeros>(load_wide(x), load_wide(dy));
-    if constexpr (!kCompensated) plain += load<Floats4>(x, 0) * load<Floats4>(dy, 0);
-    if (--until_look > 0) continue;
-    until_look = kBatchPixels;
-    if constexpr (!kEvery) v.walk += v.sum * v.sum;
-    const Doubles4 error =
-        size_of(kCompensated ? v.compensation : __builtin_convertvector(plain, Doubles4) - v.sum);
-    worst = error > worst ? error : worst;
-  }
-  if constexpr (!kZeros) v.terms += static_cast<double>(line.count);
-  store(s.sum, 0, v.sum);
-  store(s.compensation, 0, v.compensation);
-  store(s.magnitude, 0, v.magnitude);
-  store(s.squares, 0, v.squares);
-  store(s.walk, 0, v.walk);
-  store(s.terms, 0, v.terms);
-  store(s.plain, 0, plain);
-  store(s.plain_error, 0, worst);
-  s.pixels += line.count;
-}
-
-template <typename Packed>
-CONVGRAD_INLINE void add_any_line(const QuadLine<Packed>& line, QuadSums& s) {
-  if (line.every) return add_line<Packed, true, true>(line, s);
-  if (line.zeros || std::is_same_v<Packed, double>) return add_line<Packed, false, true>(line, s);
-  add_line<Packed, false, false>(line, s);
-}
-
-template <typename Packed>
-void add_line_portable(const QuadLine<Packed>& line, QuadSums& s) {
-  add_any_line(line, s);
-}
-
 void add_portable(const TermBatch& batch, const double* x, const TermSums& sums) {
   add_all(batch, x, sums);
 }
@@ -199,20 +147,7 @@ __attribute__((target("avx512f,avx512dq,avx512vl,fma"))) void add_avx512(const T
   add_all(batch, x, sums);
 }
 
-template <typename Packed>
-__attribute__((target("avx2,fma"))) void add_line_avx2(const QuadLine<Packed>& line, QuadSums& s) {
-  add_any_line(line, s);
-}
-
 #endif
-
-template <typename Packed>
-auto chosen_add_line() {
-#ifdef __x86_64__
-  if (__builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2")) return add_line_avx2<Packed>;
-#endif
-  return add_line_portable<Packed>;
-}
 
 }  // namespace
 
@@ -275,16 +210,6 @@ std::vector<AddBatch> batch_variants() {
 void add_batch(const TermBatch& batch, const double* x, const TermSums& sums) {
   static const AddBatch chosen = batch_variants().back();
   chosen(batch, x, sums);
-}
-
-void add_quads(const QuadLine<float>& line, QuadSums& sums) {
-  static const auto chosen = chosen_add_line<float>();
-  chosen(line, sums);
-}
-
-void add_quads(const QuadLine<double>& line, QuadSums& sums) {
-  static const auto chosen = chosen_add_line<double>();
-  chosen(line, sums);
 }
 
 }  // namespace convgrad

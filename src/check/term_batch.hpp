@@ -53,14 +53,6 @@ CONVGRAD_INLINE Doubles product_error(double x, Doubles y, Doubles product) {
   }
   return error;
 }
-template <typename Doubles>
-CONVGRAD_INLINE Doubles product_error(Doubles x, Doubles y, Doubles product) {
-  Doubles error;
-  for (std::size_t i = 0; i < sizeof error / 8; ++i) {
-    error[i] = __builtin_fma(x[i], y[i], -product[i]);
-  }
-  return error;
-}
 
 // Forms sum + compensation += value and keeps the rounding error of the sum.
 inline void add_exactly(double value, double& sum, double& compensation) {
@@ -87,8 +79,8 @@ struct TermValues {
   Doubles sum, compensation, magnitude, squares, walk, terms;
 
   // walk is looked at after each term if kEvery; terms are counted here if some may be 0.
-  template <bool kCompensated, bool kStatistics, bool kEvery, bool kZeros, typename Factor>
-  CONVGRAD_INLINE void add(Factor x, Doubles y) {
+  template <bool kCompensated, bool kStatistics, bool kEvery, bool kZeros>
+  CONVGRAD_INLINE void add(double x, Doubles y) {
     const Doubles product = x * y, total = sum + product;
     if constexpr (kCompensated) {
       // An infinity has no error that could be added.
@@ -154,26 +146,6 @@ void restart(const TermSums& sums, std::int64_t count);
 // that leaves out. Adds the squares to `squares` where they are finite.
 RoundingScale judge_terms(const TermSums& sums, std::int64_t i, const WgradProblem& problem,
                           std::int64_t pixels, const Summation& summation, double& squares);
-
-// Elements of any channels, a sample's, are added four at a time, all pixels of a line one after
-// the other: x and dy hold the four's numbers of a pixel side by side.
-inline constexpr std::int64_t kQuad = 4;
-template <typename Packed>  // double for float64 data, else float
-struct QuadLine {
-  const Packed* x;
-  const Packed* dy;
-  std::int64_t x_step, count;  // from pixel to pixel, in numbers; dy's is kQuad
-  bool every, zeros;           // as TermBatch has them, for x as well
-};
-struct QuadSums {
-  double sum[kQuad], compensation[kQuad], magnitude[kQuad], squares[kQuad], walk[kQuad],
-      terms[kQuad], plain_error[kQuad], earlier[kQuad], plain_earlier[kQuad];
-  float plain[kQuad];
-  std::int64_t pixels;
-};
-// Forms sums += x * dy, as add_batch() does.
-void add_quads(const QuadLine<float>& line, QuadSums& sums);
-void add_quads(const QuadLine<double>& line, QuadSums& sums);
 
 using AddBatch = void (*)(const TermBatch& batch, const double* x, const TermSums& sums);
 // Returns what this processor can run: the portable code, and what was compiled for more
