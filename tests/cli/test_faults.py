@@ -97,20 +97,20 @@ class Injected(FaultTest):
         return self.do_all(what, tasks)
 
     def test_calls(self):
-        step = 1 if FULL else 5
+        step = 1 if FULL else 11
         tally = self.inject("system calls that fail", lambda every: every[::step], CALL_FAULTS)
         self.assertGreater(tally.ends["status 5"], 0)
 
     def test_allocations(self):
         def choose(every):
-            return every if FULL else every[3::len(every) // 12]
+            return every if FULL else every[3::len(every) // 7]
 
         tally = self.inject("one allocation that fails", choose, {"malloc": ("ENOMEM",)})
         self.assertGreater(tally.ends["status 5"], 0)
 
     def test_all_allocations_from_one_on(self):
         def choose(every):
-            return every[::23] if FULL else every[5::len(every) // 5]
+            return every[::23] if FULL else every[5::len(every) // 3]
 
         self.inject("all allocations from one on that fail", choose, {"malloc": ("ENOMEM",)}, "+")
 
@@ -122,9 +122,9 @@ class Memory(FaultTest):
         return ["prlimit", f"--as={size}"]
 
     def least(self, works):
-        """The least address space at which works(limit) holds, to a page: of 4 GiB at most."""
+        """The least address space at which works(limit) holds, to a page, or 128 of them: of 4 GiB at most."""
         low, high = 1, 1 << 20
-        while high - low > 1:
+        while high - low > (1 if FULL else 128):
             middle = (low + high) // 2
             low, high = (low, middle) if works(middle << 12) else (middle, high)
         return high << 12
@@ -209,7 +209,7 @@ class Signals(FaultTest):
         self.assertGreater(ended, len(tasks) // 8, tally.line())
 
     def test_kill(self):
-        self.strike_often([signal.SIGKILL], 500 if FULL else 20)
+        self.strike_often([signal.SIGKILL], 500 if FULL else 12)
 
     def test_interrupt_and_terminate(self):
-        self.strike_often([signal.SIGINT, signal.SIGTERM], 500 if FULL else 24)
+        self.strike_often([signal.SIGINT, signal.SIGTERM], 500 if FULL else 16)
