@@ -121,10 +121,13 @@ class Memory(FaultTest):
     def limit(size):
         return ["prlimit", f"--as={size}"]
 
-    def least(self, works):
-        """The least address space at which works(limit) holds, to a page, or 128 of them: of 4 GiB at most."""
-        low, high = 1, 1 << 20
-        while high - low > (1 if FULL else 128):
+    def least(self, works, low, step):
+        """The least address space above low at which works(limit) holds, looked for from so much more on: 4 GiB at most."""
+        low, high = low >> 12, (low + step) >> 12
+        while high < 1 << 20 and not works(high << 12):
+            low, high = high, 2 * high - low
+        enough = 1 if FULL else 1 + (high - low) // 64  # pages
+        while high - low > enough:
             middle = (low + high) // 2
             low, high = (low, middle) if works(middle << 12) else (middle, high)
         return high << 12
@@ -143,10 +146,10 @@ class Memory(FaultTest):
             return status == scenario.status and not err
 
         steps = 64 if FULL else 6
-        low, tasks = self.least(loads), []
+        low, tasks = self.least(loads, 0, 16 << 20), []
         for scenario in scenarios().values():
             scenario.learn(self.folder())
-            high = self.least(lambda size, s=scenario: works(s, size))
+            high = self.least(lambda size, s=scenario: works(s, size), low, 1 << 16)
             self.assertGreater(high, low)
             for i in range(steps):
                 size = low + (high - low) * i // (steps - 1)
