@@ -6,7 +6,7 @@ from harness import ALGORITHMS, DTYPES, OPS, CliTest, npy_bytes, save, small
 
 
 class EveryOp(CliTest):
-    """Shapes, attributes and forms of files: test_attributes.py draws them at random."""
+    """exact_test.cpp draws shapes and attributes at random."""
 
     def test_dtypes_layouts_and_ways_to_compute(self):
         ways = [*(["-a", name] for name in (*ALGORITHMS, "auto")),
