@@ -98,8 +98,8 @@ TEST_CASE("one wrong corner, or all elements, are seen") {
   for_each_case(
       basic_problems(), kDTypes, Fill::normal,
       [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-        const Expected right = reference_of(problem, x.data(), dy.data());
         if (thinned.skips() || term_count(problem) < 2 || problem.dw_count() == 0) return;
+        const Expected right = reference_of(problem, x.data(), dy.data());
         PlanOptions options;
         options.in_memory = true;
         const Plan plan = make_plan(problem, this_machine(), options);

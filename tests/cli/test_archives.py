@@ -71,7 +71,8 @@ class Gradients(ArchiveTest):
                 (self.folder / "got.npy").unlink()
 
     def test_each_archive_op_and_dtype(self):
-        for op, dtype, last, fortran in itertools.product(OPS, DTYPES, (True, False), (False, True)):
+        for i, (op, dtype) in enumerate(itertools.product(OPS, DTYPES)):
+            last, fortran = (i + i // 4) % 2 == 0, i % 3 == 0
             problem = small(op, last=last)
             members = self.members(problem, dtype, fortran)
             self.write("s.npz", zip_bytes(members))

@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import subprocess
+import tempfile
 import termios
 import time
 
@@ -87,15 +88,18 @@ class Terminal:
 
 
 class CompletionTest:
-    """For each shell the same."""
+    """For each shell the same, and one of each: it takes a second to load its completions."""
 
-    def setUp(self):
-        super().setUp()
+    @classmethod
+    def setUpClass(cls):
+        place = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(place.cleanup)
+        folder = pathlib.Path(place.name)
         for name in ("x.npy", "two words.npy", "zoo.npy"):
-            (self.folder / name).touch()
-        (self.folder / "folder").mkdir()
-        self.terminal = Terminal(self.shell, self.folder)
-        self.addCleanup(self.terminal.close)
+            (folder / name).touch()
+        (folder / "folder").mkdir()
+        cls.terminal = Terminal(cls.shell, folder)
+        cls.addClassCleanup(cls.terminal.close)
 
     def assert_completes(self, line, words):
         got = self.terminal.completions(line)

@@ -1,22 +1,22 @@
 """Malformed jobs: one line, status 2 or 3, nothing written, never a crash. problem_test.cpp has what the validator refuses."""
-import itertools
 import time
 
 import numpy as np
-from harness import OPS, CliTest, npy_bytes, options_of, raw_npy, save
+from harness import CliTest, npy_bytes, options_of, raw_npy, save
 
 USAGE, INPUT = 2, 3
 
 # Per op: x, dy, and flags that fit them.
 JOBS = {
-    "conv2d": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 6), k="3", s="2", axes="PQ"),
-    "depthwise": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 8), k="3", s="2", axes="PQ"),
-    "conv3d": dict(x=(2, 6, 7, 5, 4), dy=(2, 3, 4, 3, 6), k="3", s="2", axes="ZPQ"),
+    "conv2d": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 6), k="3", s="2"),
+    "depthwise": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 8), k="3", s="2"),
+    "conv3d": dict(x=(2, 6, 7, 5, 4), dy=(2, 3, 4, 3, 6), k="3", s="2"),
 }
 
 
 class ErrorTest(CliTest):
-    """Each case is run twice: with no output yet, and with an old one that must stay."""
+    """Every other case has an old output, which must stay; the rest must leave none."""
+    has_old = False
 
     def ones(self, name, shape, dtype="float32"):
         save(self.folder / name, np.ones(shape), dtype)
@@ -39,28 +39,23 @@ class ErrorTest(CliTest):
         return args
 
     def refuse(self, status, parts, *args, output=True, **more):
+        (self.folder / "dw.npy").unlink(missing_ok=True)
+        if output:
+            args = [*args, "-o", "dw.npy"]
+            self.has_old = not self.has_old
+            if self.has_old:
+                self.write("dw.npy", b"an old gradient")
         listing = self.listing()
-        old = b"an old gradient"
-        for name, content in (("new.npy", None), ("old.npy", old)):
-            path = self.folder / name
-            if content is not None:
-                path.write_bytes(content)
-            all_args = [*args, "-o", name] if output else args
-            begin = time.monotonic()
-            result = self.run_here(*all_args, timeout=20, **more)
-            seconds = time.monotonic() - begin
-            with self.subTest(args=[*map(str, all_args)]):
-                self.assertGreaterEqual(result.status, 0, "a signal: " + str(result))
-                self.assertLess(seconds, 5)
-                self.assert_one_error(result, status, *parts)
-                if content is None:
-                    self.assertEqual(self.listing(), listing)
-                else:
-                    self.assertEqual(path.read_bytes(), content)
-            path.unlink(missing_ok=True)
-            for leftover in set(self.listing()) - set(listing):
-                (self.folder / leftover).unlink()
-        self.assertEqual(self.listing(), listing)
+        begin = time.monotonic()
+        result = self.run_here(*args, timeout=20, **more)
+        seconds = time.monotonic() - begin
+        with self.subTest(args=[*map(str, args)]):
+            self.assertGreaterEqual(result.status, 0, "a signal: " + str(result))
+            self.assertLess(seconds, 5)
+            self.assert_one_error(result, status, *parts)
+            self.assertEqual(self.listing(), listing)
+            if "dw.npy" in listing:
+                self.assertEqual(self.read("dw.npy"), b"an old gradient")
 
 
 class Sound(ErrorTest):
@@ -69,30 +64,14 @@ class Sound(ErrorTest):
             self.assert_quiet(self.run_here(*self.job(op), "-o", "dw.npy"))
 
 
-class Shapes(ErrorTest):
-    def test_out_backprop_extents(self):
-        for op, first in itertools.product(OPS, (False, True)):
-            job = JOBS[op]
-            x, right = ((shape[0], shape[-1], *shape[1:-1]) if first else shape for shape in (job["x"], job["dy"]))
-            for axis, name in enumerate(job["axes"], 1 + first):
-                for extent in {0, right[axis] - 1, right[axis] + 1, 50}:
-                    dy = (*right[:axis], extent, *right[axis + 1:])
-                    self.refuse(INPUT, ["--out-backprop", "dy.npy", f"axis {axis} ({name}) is {extent}",
-                                        f"expected {right[axis]}"],
-                                *self.job(op, x=x, dy=dy, f="channels_first" if first else "channels_last"))
-
-
 class Attributes(ErrorTest):
-    def test_numbers_out_of_range(self):
-        """One of each kind; problem_test.cpp has every axis and bound."""
-        flags = (("s", "--strides"), ("d", "--dilations"), ("k", "--kernel"), ("groups", "--groups"))
-        for op, bad in itertools.product(OPS, (0, -1, -(2**63), 2**63, 10**30)):
-            for flag, name in flags:
-                self.refuse(INPUT, [name, str(bad)], *self.job(op, **{flag: bad}))
-            if abs(bad) > 1:
-                self.refuse(INPUT, ["--explicit-paddings", str(bad)], *self.job(op, p="explicit", explicit_paddings=bad))
-                self.refuse(INPUT, ["--filter-sizes", str(bad)], *self.job(
-                    op, k=None, filter_sizes=",".join([str(bad)] * len(JOBS[op]["x"]))))
+    """One of each kind; problem_test.cpp has every axis and bound."""
+
+    def test_shapes_and_numbers(self):
+        self.refuse(INPUT, ["--out-backprop", "dy.npy", "axis 2 (Q) is 5, expected 4"], *self.job("conv2d", dy=(2, 3, 5, 6)))
+        for flag, name in (("s", "--strides"), ("d", "--dilations"), ("k", "--kernel"), ("groups", "--groups")):
+            for bad in (0, -(2**63), 10**30):
+                self.refuse(INPUT, [name, str(bad)], *self.job("conv3d", **{flag: bad}))
 
     def test_not_numbers(self):
         for word in ("abc", "1.5", "3x", "1e3", "0x3", "+-1", "1;2", "nan", "inf", "3,,x", "٣"):

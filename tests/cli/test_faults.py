@@ -97,20 +97,20 @@ class Injected(FaultTest):
         return self.do_all(what, tasks)
 
     def test_calls(self):
-        step = 1 if FULL else 5
+        step = 1 if FULL else 11
         tally = self.inject("system calls that fail", lambda every: every[::step], CALL_FAULTS)
         self.assertGreater(tally.ends["status 5"], 0)
 
     def test_allocations(self):
         def choose(every):
-            return every if FULL else every[3::len(every) // 12]
+            return every if FULL else every[3::len(every) // 7]
 
         tally = self.inject("one allocation that fails", choose, {"malloc": ("ENOMEM",)})
         self.assertGreater(tally.ends["status 5"], 0)
 
     def test_all_allocations_from_one_on(self):
         def choose(every):
-            return every[::23] if FULL else every[5::len(every) // 5]
+            return every[::23] if FULL else every[5::len(every) // 3]
 
         self.inject("all allocations from one on that fail", choose, {"malloc": ("ENOMEM",)}, "+")
 
@@ -121,10 +121,13 @@ class Memory(FaultTest):
     def limit(size):
         return ["prlimit", f"--as={size}"]
 
-    def least(self, works):
-        """The least address space at which works(limit) holds, to a page: of 4 GiB at most."""
-        low, high = 1, 1 << 20
-        while high - low > 1:
+    def least(self, works, low, step):
+        """The least address space above low at which works(limit) holds, looked for from so much more on: 4 GiB at most."""
+        low, high = low >> 12, (low + step) >> 12
+        while high < 1 << 20 and not works(high << 12):
+            low, high = high, 2 * high - low
+        enough = 1 if FULL else 1 + (high - low) // 64  # pages
+        while high - low > enough:
             middle = (low + high) // 2
             low, high = (low, middle) if works(middle << 12) else (middle, high)
         return high << 12
@@ -143,10 +146,10 @@ class Memory(FaultTest):
             return status == scenario.status and not err
 
         steps = 64 if FULL else 6
-        low, tasks = self.least(loads), []
+        low, tasks = self.least(loads, 0, 16 << 20), []
         for scenario in scenarios().values():
             scenario.learn(self.folder())
-            high = self.least(lambda size, s=scenario: works(s, size))
+            high = self.least(lambda size, s=scenario: works(s, size), low, 1 << 16)
             self.assertGreater(high, low)
             for i in range(steps):
                 size = low + (high - low) * i // (steps - 1)
@@ -209,7 +212,7 @@ class Signals(FaultTest):
         self.assertGreater(ended, len(tasks) // 8, tally.line())
 
     def test_kill(self):
-        self.strike_often([signal.SIGKILL], 500 if FULL else 20)
+        self.strike_often([signal.SIGKILL], 500 if FULL else 12)
 
     def test_interrupt_and_terminate(self):
-        self.strike_often([signal.SIGINT, signal.SIGTERM], 500 if FULL else 24)
+        self.strike_often([signal.SIGINT, signal.SIGTERM], 500 if FULL else 16)

@@ -81,7 +81,7 @@ class MpiTest(RangesTest):
 class SameBits(MpiTest):
     def test_one_to_eight_ranks(self):
         whole = self.one_run()
-        for ranks in range(1, 9):
+        for ranks in (1, 2, 3, 5, 8):
             self.assertEqual(self.on_ranks(ranks, "-t", 1), whole, ranks)
 
     def test_ops_and_dtypes(self):

@@ -59,7 +59,8 @@ class RangesTest(CliTest):
 class SameBits(RangesTest):
     def test_ops_dtypes_and_layouts(self):
         """Of every algorithm: partial_file_test.cpp."""
-        for op, dtype, last in itertools.product(PROBLEMS, DTYPES, (True, False)):
+        for i, (op, dtype) in enumerate(itertools.product(PROBLEMS, DTYPES)):
+            last = (i + i // 4) % 2 == 0
             self.use(op, dtype, last)
             with self.subTest(op=op, dtype=dtype, last=last):
                 parts = [self.part(f"{k}/3", "-t", k, "--memory-limit", f"{26 + k}MiB") for k in (1, 2, 3)]

@@ -1,4 +1,5 @@
 """verify: the verdict, its status and its report."""
+import itertools
 import json
 import re
 import shlex
@@ -10,9 +11,10 @@ from verifying import VerifyTest
 
 class Match(VerifyTest):
     def test_own_results(self):
-        for op, dtype in [(op, dtype) for op in OPS for dtype in DTYPES]:
+        ways = [*(["-a", name] for name in ALGORITHMS), ["-b", "reference"], []]
+        for i, (op, dtype) in enumerate(itertools.product(OPS, DTYPES)):
             self.prepare(small(op).fill_normal(1), dtype)
-            for extra in (*(["-a", name] for name in ALGORITHMS), ["-b", "reference"], []):
+            for extra in ways[(i + i // 4) % 4::4]:
                 with self.subTest(op=op, dtype=dtype, extra=extra):
                     self.verify(*extra)
             self.assert_quiet(self.run_here("-o", "dw.npy", *self.args()[1:]))
@@ -110,20 +112,19 @@ class Mismatch(VerifyTest):
         self.assertEqual(compare["first_mismatch"]["index"], [2, 0, 1, 4])
 
     def test_non_finite(self):
-        for value, nan, inf in ((np.nan, 1, 0), (np.inf, 0, 1), (-np.inf, 0, 1)):
-            for dtype in DTYPES:
+        criteria = ([], ["--rtol", "1e30"], ["--max-ulp", 2**62], ["--bitwise"], ["--atol", "1e300"])
+        for i, (value, nan, inf) in enumerate(((np.nan, 1, 0), (np.inf, 0, 1), (-np.inf, 0, 1))):
+            for j, extra in enumerate(criteria):
+                dtype = DTYPES[(i + j) % 4]
                 self.result_file(put(self.dw, ((1, 0, 1, 2), value)), dtype)
-                for extra in ([], ["--rtol", "1e30"], ["--max-ulp", 2**62], ["--bitwise"],
-                              ["--atol", "1e300"]):
-                    with self.subTest(value=value, dtype=dtype, extra=extra):
-                        out = self.verify("--result", "r.npy", *extra, status=1)
-                        self.assertIn(f"non-finite: got {nan} NaN, {inf} Inf; want 0 NaN, 0 Inf",
-                                      out)
-                        compare = self.compare("--result", "r.npy", *extra, status=1)
-                        self.assertEqual(compare["nonfinite"]["got"], {"nan": nan, "inf": inf})
-                        self.assertEqual(compare["max_abs"]["value"], "inf")
-                        self.assertEqual(compare["first_mismatch"]["got"],
-                                         "nan" if nan else ("inf" if value > 0 else "-inf"))
+                with self.subTest(value=value, dtype=dtype, extra=extra):
+                    out = self.verify("--result", "r.npy", *extra, status=1)
+                    self.assertIn(f"non-finite: got {nan} NaN, {inf} Inf; want 0 NaN, 0 Inf", out)
+                    compare = self.compare("--result", "r.npy", *extra, status=1)
+                    self.assertEqual(compare["nonfinite"]["got"], {"nan": nan, "inf": inf})
+                    self.assertEqual(compare["max_abs"]["value"], "inf")
+                    self.assertEqual(compare["first_mismatch"]["got"],
+                                     "nan" if nan else ("inf" if value > 0 else "-inf"))
 
     def test_expected_nan(self):
         # NaN where NaN is due is right; a number there is wrong.
@@ -220,10 +221,10 @@ class Beyond(VerifyTest):
         problem = Problem(n=1, size=(5000, 5000), c=1, k=1, taps=(1, 1))
         problem.x[:], problem.dy[:] = 1, 1
         self.prepare(problem, "float16")
-        for value in (2**24, 12.5e6, 0):
+        for value in (2**24, 12.5e6):
             out = self.judge(np.full((1, 1, 1, 1), value), "--out-dtype", "float32", "--fail-vacuous", status=1)
             self.assertIn("MISMATCH: nothing was tested: zeros would match too, as a float32 sum of equal terms stops at 16777216 of them", out)
-            self.judge(np.full((1, 1, 1, 1), value), "--out-dtype", "float32")
+        self.judge(np.zeros((1, 1, 1, 1)), "--out-dtype", "float32")
         self.judge(np.full((1, 1, 1, 1), 12.5e6), "--out-dtype", "float32", "--longest-sum", 512, "--diagnosis", "off", status=1)
 
     def test_a_large_tolerance_tests_nothing(self):

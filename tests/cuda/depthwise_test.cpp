@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cuda/depthwise_choice.hpp"
 #include "cuda/emulated_device.hpp"
 #include "support/cases.hpp"
 

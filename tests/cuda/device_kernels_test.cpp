@@ -7,7 +7,10 @@
 #include <cstring>
 #include <map>
 
+#include "cuda/choices.hpp"
 #include "cuda/emulated_device.hpp"
+#include "cuda/emulated_instructions.hpp"
+#include "cuda/kernels/chunk_walker.hpp"
 #include "support/cases.hpp"
 
 using namespace convgrad;
@@ -46,9 +49,10 @@ void for_each_kernel(const WgradProblem& problem, Check&& check) {
   }
 }
 
-// Calls check(problem, kernel, reference, sums) for all problems whose emulation is quick.
+// Calls check(problem, kernel, reference, sums) for all problems whose emulation is quick, each in
+// every thin-th dtype and layout.
 template <typename Check>
-void for_each_sum(Fill fill, Check&& check) {
+void for_each_sum(Fill fill, unsigned thin, Check&& check) {
   for_each_case(
       all_problems(), kDTypes, fill,
       [&](const WgradProblem& problem, const auto& x, const auto& dy) {
@@ -60,7 +64,7 @@ void for_each_sum(Fill fill, Check&& check) {
                 emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data()));
         });
       },
-      kThin);
+      std::max(thin, kThin));
 }
 
 // The float64 instruction of compute capability 8.0.
@@ -112,12 +116,13 @@ void pixel_of(const cuda::Box& box, int i, std::int64_t& image, int (&at)[3]) {
 
 TEST_CASE("every device kernel is bit-exact on small integers") {
   std::vector<int> ran(device_kernels().size(), 0);
-  for_each_sum(Fill::small_integers, [&](const WgradProblem&, const DeviceKernel& kernel,
-                                         const Expected& reference, const auto& got) {
-    CHECK(got == reference.values);
-    CHECK(agreements == 0);  // what was not written is NaN, and would be seen here
-    ++ran[static_cast<std::size_t>(&kernel - device_kernels().data())];
-  });
+  for_each_sum(Fill::small_integers, 3,
+               [&](const WgradProblem&, const DeviceKernel& kernel, const Expected& reference,
+                   const auto& got) {
+                 CHECK(got == reference.values);
+                 CHECK(agreements == 0);  // what was not written is NaN, and would be seen here
+                 ++ran[static_cast<std::size_t>(&kernel - device_kernels().data())];
+               });
   for (std::size_t i = 0; i < ran.size(); ++i) {
     CAPTURE(device_kernels()[i].name);
     CHECK((ran[i] >= (kThin > 1 ? 2 : 16) || !device_kernels()[i].is_exact));
@@ -125,12 +130,13 @@ TEST_CASE("every device kernel is bit-exact on small integers") {
 }
 
 TEST_CASE("every device kernel stays within the error bound") {
-  for_each_sum(Fill::normal, [](const WgradProblem& problem, const DeviceKernel&,
-                                const Expected& reference, const auto& got) {
-    const Comparison comparison = compare_sums(problem, got, reference);
-    CAPTURE(comparison.rounding->worst.score());
-    CHECK(comparison.match());
-  });
+  for_each_sum(Fill::normal, 7,
+               [](const WgradProblem& problem, const DeviceKernel&, const Expected& reference,
+                  const auto& got) {
+                 const Comparison comparison = compare_sums(problem, got, reference);
+                 CAPTURE(comparison.rounding->worst.score());
+                 CHECK(comparison.match());
+               });
 }
 
 TEST_CASE("blocks do not change a bit on a device") {
@@ -140,27 +146,27 @@ TEST_CASE("blocks do not change a bit on a device") {
                                {"3-D", "conv3d", 1, 4, 17, 1, {{9, 2}, {12, 1}, {11, 1}}},
                                {"wide", "conv2d", 1, 2, 16, 1, {{3, 2}, {1100, 1}}}};
   Thinned thinned;
+  bool channels_last = false;
   for (const ProblemSpec& spec : specs) {
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-      for (const bool channels_last : {true, false}) {
-        if (thinned.skips()) continue;
-        const WgradProblem problem = make(spec, dtype, channels_last);
-        const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
-        const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
-        CAPTURE(spec.name);
-        for_each_kernel(problem, [&](const DeviceKernel& kernel) {
-          const bool slow = kernel.name.starts_with("cuda_mma") || kernel.name == "cuda_wgmma";
-          if (slow && spec.name != "many chunks" && spec.name != "3-D") return;
-          const auto one = emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data());
-          for (const std::int64_t block_bytes : {3000, 40000}) {
-            CAPTURE(block_bytes);
-            const Plan plan = plan_with(problem, kernel.name, block_bytes);
-            CHECK((block_bytes > 3000 || plan.schedule.blocks.count > 1));
-            const auto got = emulated_sums(plan, x.data(), dy.data());
-            CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
-          }
-        });
-      }
+      if (thinned.skips()) continue;
+      channels_last = !channels_last;
+      const WgradProblem problem = make(spec, dtype, channels_last);
+      const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
+      const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
+      CAPTURE(spec.name);
+      for_each_kernel(problem, [&](const DeviceKernel& kernel) {
+        const bool slow = kernel.name.starts_with("cuda_mma") || kernel.name == "cuda_wgmma";
+        if (slow && spec.name != "many chunks" && spec.name != "3-D") return;
+        const auto one = emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data());
+        for (const std::int64_t block_bytes : {3000, 40000}) {
+          CAPTURE(block_bytes);
+          const Plan plan = plan_with(problem, kernel.name, block_bytes);
+          CHECK((block_bytes > 3000 || plan.schedule.blocks.count > 1));
+          const auto got = emulated_sums(plan, x.data(), dy.data());
+          CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
+        }
+      });
     }
   }
 }
@@ -169,21 +175,19 @@ TEST_CASE("what only meets padding contributes nothing on a device") {
   for (const ProblemSpec& spec : padded_problems()) {
     for (const DType dtype : kDTypes) {
       for (const bool channels_last : {true, false}) {
-        for (const double poison : {kInf, kNan}) {
-          const WgradProblem problem = make(spec, dtype, channels_last);
-          const auto dy = dy_with_first_pixel(problem, poison);
-          const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
-          const Expected reference = device_reference_of(problem, x.data(), dy.data());
-          CHECK(std::isfinite(reference.values[0]));
-          CHECK_FALSE(std::isfinite(reference.values.back()));
-          CAPTURE(spec.name);
-          for_each_kernel(problem, [&](const DeviceKernel& kernel) {
-            const auto got = emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data());
-            const Comparison comparison = compare_gradients(problem, DType::f64, {}, got, reference,
-                                                            {.criterion = Criterion::bitwise});
-            CHECK(comparison.mismatches == 0);
-          });
-        }
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        const auto dy = dy_with_first_pixel(problem, channels_last ? kInf : kNan);
+        const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
+        const Expected reference = device_reference_of(problem, x.data(), dy.data());
+        CHECK(std::isfinite(reference.values[0]));
+        CHECK_FALSE(std::isfinite(reference.values.back()));
+        CAPTURE(spec.name);
+        for_each_kernel(problem, [&](const DeviceKernel& kernel) {
+          const auto got = emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data());
+          const Comparison comparison = compare_gradients(problem, DType::f64, {}, got, reference,
+                                                          {.criterion = Criterion::bitwise});
+          CHECK(comparison.mismatches == 0);
+        });
       }
     }
   }
@@ -358,16 +362,16 @@ TEST_CASE("a replay is many runs on copies of the block, within the memory") {
     options.device.free_bytes = (needs + copies * 2560 + 100) * 16 / 15;
     const Plan plan = make_plan(problem, this_machine(), options);
     std::int64_t launched = 0, copied = 0;
-    cuda::DeviceAdder<EmulatedDevice> adder(plan, EmulatedDevice(&launched, &copied));
+    const auto adder = emulated_adder(plan, &launched, &copied);
     MemorySource source(x.data(), dy.data());
-    sum_blocks(plan, source, adder);
+    sum_blocks(plan, source, *adder);
     const std::int64_t once = launched;
     CAPTURE(copies);
-    CHECK(adder.time_replay() == 0);  // the emulation has no clock
+    CHECK(adder->time_replay() == 0);  // the emulation has no clock
     CHECK(copied == 2 * copies);
     // Each run is the block's kernels and the tree's.
     CHECK(launched - once == std::max<std::int64_t>(20, copies + 1) * (once + 1));
-    adder.time_replay();
+    adder->time_replay();
     CHECK(copied == 2 * copies);
   }
 }

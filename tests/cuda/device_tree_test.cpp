@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cuda/emulated_device.hpp"
+#include "cuda/emulated_runtime.hpp"
 #include "support/cases.hpp"
 
 using namespace convgrad;
@@ -162,20 +162,20 @@ TEST_CASE("a device rounds the whole gradient, and gives float64 of parts") {
     std::vector<std::byte> got = want;
     round_to(out, sums.data(), std::ssize(sums), want.data());
     MemorySource source(x.data(), dy.data());
-    cuda::DeviceAdder<EmulatedDevice> adder(plan, EmulatedDevice());
-    CHECK(adder.round_to_result(got.data()));
-    sum_blocks(plan, source, adder);
-    adder.finish();
+    const auto adder = emulated_adder(plan);
+    CHECK(adder->round_to_result(got.data()));
+    sum_blocks(plan, source, *adder);
+    adder->finish();
     CHECK(got == want);
     const auto slices = static_cast<std::uint64_t>(plan.schedule.slices.count());
     CHECK(slices > 2);
     const auto half = static_cast<std::int64_t>(std::bit_floor(slices - 1));
     plan.schedule.nodes = {{0, half}, {half, plan.schedule.slices.count()}};
     std::get<CudaPlan>(plan.backend).memory.result *= 2;
-    cuda::DeviceAdder<EmulatedDevice> parts(plan, EmulatedDevice());
-    CHECK_FALSE(parts.round_to_result(got.data()));
-    sum_blocks(plan, source, parts);
-    const double *const left = parts.finish(0), *const right = parts.finish(1);
+    const auto parts = emulated_adder(plan);
+    CHECK_FALSE(parts->round_to_result(got.data()));
+    sum_blocks(plan, source, *parts);
+    const double *const left = parts->finish(0), *const right = parts->finish(1);
     bool same = true;
     for (std::size_t i = 0; i < sums.size(); ++i) same = same && left[i] + right[i] == sums[i];
     CHECK(same);

@@ -16,20 +16,13 @@
 #include <string>
 #include <vector>
 
+#include "cuda/emulated_device.hpp"
 #include "cuda/emulated_instructions.hpp"
 #include "cuda/fibers.hpp"
 
 namespace convgrad::testing {
 
 inline constexpr unsigned char kUnwritten = 0xff;
-
-// How often a block agreed to go another way (any()): to sum a chunk once more, in all kernels.
-inline std::int64_t agreements = 0;
-
-// What a thread block can have.
-inline constexpr int kSharedBytes = 99 * 1024;
-inline int emulated_shared_bytes = kSharedBytes;
-inline bool emulated_bulk_copies = true;
 
 // Where a kernel waits: for other threads, for copies or for products. It is FILE:LINE.
 struct Site {

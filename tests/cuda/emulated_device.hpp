@@ -1,118 +1,24 @@
-// emulated_device.hpp - the processor standing in for a CUDA device: the code of device kernels, in
-// blocks of emulated_block.hpp, on memory that nobody has written.
+// emulated_device.hpp - the processor standing in for a CUDA device, which has all kernels. They
+// take a minute to compile: emulated_device.cpp does so for all tests.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstring>
-#include <deque>
+#include <cstdint>
 #include <memory>
-#include <stdexcept>
-#include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
-#include "cuda/device_adder.hpp"
-#include "cuda/emulated_block.hpp"
+#include "engine/block_sum.hpp"
 #include "engine/run.hpp"
 
 namespace convgrad::testing {
 
-class EmulatedDevice {
- public:
-  // Counts launches and copies there, if asked to.
-  explicit EmulatedDevice(std::int64_t* launched = nullptr, std::int64_t* copied = nullptr)
-      : launched_(launched), copied_(copied) {}
+// How often a block agreed to go another way (any()): to sum a chunk once more, in all kernels.
+inline std::int64_t agreements = 0;
 
-  std::string current() const { return {}; }  // of no use
-  int shared_bytes() const { return emulated_shared_bytes; }
-  void* allocate(std::int64_t bytes) {
-    auto* const memory = memory_.emplace_back(bytes + kGuard, "an emulated device").as<void>();
-    std::memset(memory, kUnwritten, static_cast<std::size_t>(bytes + kGuard));
-    return memory;
-  }
-  cuda::BulkTensor bulk_tensor(const cuda::BulkMap& map) const {
-    cuda::BulkTensor tensor{};
-    for (int a = 0; a < 5; ++a) {
-      const int last_bytes = a == 0 ? map.box[0] * map.item_bytes
-                                    : static_cast<int>(map.stride[a] * map.item_bytes % 16);
-      if (map.box[a] < 1 || map.box[a] * map.step[a] > cuda::kMaxBulkBox || map.extent[a] < 1 ||
-          last_bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(map.data) % 16 != 0) {
-        throw std::logic_error("a map that devices do not take");
-      }
-    }
-    const cuda::BulkMap* const described = &maps_.emplace_back(map);
-    std::memcpy(tensor.bytes, &described, sizeof(described));
-    return tensor;
-  }
-  bool copies_in_bulk() const { return emulated_bulk_copies; }
-  void upload(void* to, const void* from, std::int64_t bytes) {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  }
-  void download(void* to, const void* from, std::int64_t bytes) { upload(to, from, bytes); }
-  void begin_upload(std::int64_t) {}
-  void end_upload() {}
-  void end_compute(std::int64_t) {}
-  void copy(void* to, const void* from, std::int64_t bytes) {
-    upload(to, from, bytes);
-    if (copied_ != nullptr) ++*copied_;
-  }
-  template <class Start>
-  double time(Start&& start) {
-    start();
-    return 0;
-  }
-  void cudnn(const WgradProblem&, std::int64_t, bool, const void*, const void*, void*) {
-    throw Error(ErrorKind::unavailable, "no cuDNN is emulated");
-  }
-
-  template <class Body>
-  void launch(const typename Body::Params& params, std::int64_t tasks) {
-    using Shared = typename Body::Shared;
-    if (launched_ != nullptr) ++*launched_;
-    std::array<Multiprocessor, 2>& processors = multiprocessors();
-    const std::unique_ptr<Shared> shared[2] = {std::make_unique<Shared>(),
-                                               std::make_unique<Shared>()};
-    std::unique_ptr<Team<Body>> team;
-    std::int64_t task = 0;
-    const auto run_thread = [&](int thread) {
-      const auto [own, number] = [&] {
-        const Unseen unseen;
-        return std::pair(team.get(), task);
-      }();
-      EmulatedBlock<Body> block(*own, thread);
-      Body::run(block, params, number);
-    };
-    for (std::int64_t i = 0; i < tasks; ++i) {
-      const Unseen unseen;
-      task = i;
-      const auto p = static_cast<std::size_t>(i % 2);
-      std::memset(static_cast<void*>(shared[p].get()), kUnwritten, sizeof(Shared));
-      team = std::make_unique<Team<Body>>(processors[p], *shared[p]);
-      processors[p].fibers.run(Body::kThreads, run_thread);
-    }
-    for (Multiprocessor& processor : processors) processor.fibers.finish();
-    for (const Buffer& memory : memory_) {
-      const auto* const end = memory.as<unsigned char>() + memory.size_bytes();
-      if (std::any_of(end - kGuard, end, [](unsigned char byte) { return byte != kUnwritten; })) {
-        throw std::logic_error("a write beyond a device's memory");
-      }
-    }
-  }
-
- private:
-  static constexpr std::int64_t kGuard =
-      4096;  // bytes behind each allocation, which stay as they are
-
-  static std::array<Multiprocessor, 2>& multiprocessors() {
-    static auto& all = *new std::array<Multiprocessor, 2>;  // fibers may wait in them at the end
-    return all;
-  }
-
-  mutable std::deque<cuda::BulkMap> maps_;  // what tensors point to
-  std::int64_t *launched_, *copied_;
-  std::vector<Buffer> memory_;
-};
+// What a thread block can have.
+inline constexpr int kSharedBytes = 99 * 1024;
+inline int emulated_shared_bytes = kSharedBytes;
+inline bool emulated_bulk_copies = true;
 
 // A device that has everything.
 inline Device emulated_device() {
@@ -120,27 +26,13 @@ inline Device emulated_device() {
 }
 
 // For emulated_device(), from tensors in memory.
-inline Plan plan_with(const WgradProblem& problem, std::string_view kernel,
-                      std::int64_t block_bytes = 0) {
-  PlanOptions options;
-  options.algorithm = std::string(kernel);
-  options.backend = Backend::cuda;
-  options.device = emulated_device();
-  options.in_memory = true;
-  options.block_bytes = block_bytes;
-  options.least_chunks = 2;  // so that kernels go from one to the next
-  return make_plan(problem, this_machine(), options);
-}
+Plan plan_with(const WgradProblem& problem, std::string_view kernel, std::int64_t block_bytes = 0);
+
+// The sum of a plan made for emulated_device(). Counts launches and copies there, if asked to.
+std::unique_ptr<DeviceSum> emulated_adder(const Plan& plan, std::int64_t* launched = nullptr,
+                                          std::int64_t* copied = nullptr);
 
 // The float64 sums in [tap][c][k] order of a plan made for emulated_device().
-inline std::vector<double> emulated_sums(const Plan& plan, const void* x, const void* dy) {
-  cuda::DeviceAdder<EmulatedDevice> adder(plan, EmulatedDevice());
-  MemorySource source(x, dy);
-  Timing timing;
-  stream_blocks(
-      plan, source, [&](const Block& block, std::int64_t i) { adder.add(block, i); }, timing);
-  const double* dw = adder.finish(0);
-  return {dw, dw + plan.problem.dw_count()};
-}
+std::vector<double> emulated_sums(const Plan& plan, const void* x, const void* dy);
 
 }  // namespace convgrad::testing

@@ -17,6 +17,7 @@ struct Property {
   std::string name = {};
   CaseLimits limits = {};
   int divisor = 1;  // of the number of cases, for slow ones
+  int least = 1;    // cases, however few are asked for
   std::function<bool(const RandomCase&)> applies = {};
 };
 

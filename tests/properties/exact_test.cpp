@@ -2,6 +2,7 @@
 // normal data.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 
@@ -90,6 +91,7 @@ TEST_CASE("random problems are of every kind") {
   std::map<std::string, int> seen;
   Property property;
   property.name = "kinds of problems";
+  property.least = 250;
   check_property(property, [&](const RandomCase& c) {
     const WgradProblem problem = c.problem();
     const Plan plan = plan_for(kernels().back(), problem, c.threads, c.block_bytes);
@@ -112,14 +114,14 @@ TEST_CASE("random problems are of every kind") {
     }
     return std::string();
   });
-  const int cases = property_cases();
+  const int cases = std::max(property.least, property_cases());
   for (const auto& kind : seen) {
     CAPTURE(kind.first);
     CAPTURE(kind.second);
     std::cout << "  " << kind.first << ": " << kind.second << std::endl;
-    CHECK((kind.second * 100 >= cases || cases < 200));
+    CHECK(kind.second * 100 >= cases);
   }
-  CHECK((seen.size() == 25 || cases < 200));
+  CHECK(seen.size() == 25);
 }
 
 TEST_CASE("every algorithm is bit-exact on random integer problems") {

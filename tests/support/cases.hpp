@@ -15,7 +15,7 @@
 namespace convgrad::testing {
 
 // Calls check(problem, x, dy) for each spec, dtype and layout, or every thin-th of them, with data
-// of its own.
+// of its own. There are eight of a spec with four dtypes: of odd numbers, other specs have others.
 template <typename Check>
 void for_each_case(std::span<const ProblemSpec> specs, std::span<const DType> dtypes, Fill fill,
                    Check&& check, unsigned thin = 1) {
