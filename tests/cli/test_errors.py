@@ -129,7 +129,7 @@ class FilterSize(ErrorTest):
                     *self.job("conv2d", k=None, filter_sizes="none.npy"))
 
     def test_filter_like_files(self):
-        for shape, part in (((3, 3, 4), "3 numbers"), ((3, 3, 4, 6, 1), "5 numbers"),
+        for shape, part in (((3, 3, 4), "3 axes"), ((3, 3, 4, 6, 1), "5 axes"),
                             ((3, 3, 5, 6), "C=4"), ((3, 3, 4, 7), "expected 6"),
                             ((0, 3, 4, 6), "at least 1"), ((), "expected 4")):
             save(self.folder / "w.npy", np.zeros(shape))

@@ -125,7 +125,7 @@ class Memory(FaultTest):
         """The least address space above low at which works(limit) holds, looked for from so much more on: 4 GiB at most."""
         low, high = low >> 12, (low + step) >> 12
         while high < 1 << 20 and not works(high << 12):
-            low, high = high, 2 * high - low
+            low, high = high, high + 2 * (high - low)
         enough = 1 if FULL else 1 + (high - low) // 64  # pages
         while high - low > enough:
             middle = (low + high) // 2
