@@ -327,8 +327,9 @@ class Hints(WordsTest):
                               "dw.npy: shape (3, 3, 3, 8), expected (5, 5, 3, 8)")
         self.assert_one_error(self.run_here("verify", "--op", "conv2d", *rest), 2, "the filter's size is missing")
         self.assert_one_error(self.run_here("verify", "--op", "conv2d", *rest, "--result", "-"), 2, "--result: standard input is read too late")
-        np.save(self.folder / "bad.npy", np.zeros((3, 3, 5, 8), np.float32))
-        self.assert_one_error(self.run_here("verify", "--op", "conv2d", *rest, "--result", "bad.npy"), 3, "--result (bad.npy)[2]")
+        for shape, fits in (((3, 3, 5, 8), "--result (bad.npy)[2]"), ((27, 8), "reshape it to HWIO"), ((X[0], *dw.shape), "make images groups")):
+            np.save(self.folder / "bad.npy", np.zeros(shape, np.float32))
+            self.assert_one_error(self.run_here("verify", "--op", "conv2d", *rest, "--result", "bad.npy"), 3, fits)
 
     def test_orders_of_results(self):
         dw = np.load(self.folder / "dw.npy")

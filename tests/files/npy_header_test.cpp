@@ -192,7 +192,8 @@ TEST_CASE("integers and raw bytes are parsed, named and refused") {
   };
   const std::vector<Case> cases = {
       {"'<i4'", 4, "dtype '<i4' is int32" + kConvert},
-      {"'|i1'", 1, "dtype '|i1' is int8" + kExpected + "convert integers with x.astype('float32'); if"},
+      {"'|i1'", 1,
+       "dtype '|i1' is int8" + kExpected + "convert integers with x.astype('float32'); if"},
       {"'>i8'", 8, "dtype '>i8' is int64" + kConvert},
       {"'|u1'", 1,
        "dtype '|u1' is uint8" + kExpected +

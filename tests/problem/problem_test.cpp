@@ -442,12 +442,6 @@ TEST_CASE("each attribute that is wrong is named with what was expected") {
   make_problem(x, dy, a);  // as it is, it is right
   check_refused(tensor("x", {7}), dy, a, "x: 1 axis [7], expected 4");
   check_refused(tensor("x", {2, 8, -9, 4}), dy, a, "x: axis 2 is -9, expected at least 0");
-  WgradAttributes like = a;
-  like.kernel = like.filter_sizes = {};
-  like.filter_like = {288};
-  check_refused(x, dy, like, ": 1 axis [288], expected 4 for conv2d; reshape it to HWIO");
-  like.filter_like = {2, 3, 3, 4, 8};
-  check_refused(x, dy, like, ": 5 axes [2,3,3,4,8], expected 4 for conv2d; make images groups");
   a.op = "depthwise";
   check_refused(x, tensor("dy", {2, 8, 9, 6}), a,
                 "dy: axis 3 (K) is 6, expected a multiple of C=4");
