@@ -378,7 +378,10 @@ class Collection {
       for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
         if (!entry.is_regular_file()) continue;
         const std::string name = entry.path().lexically_relative(path).string();
-        if (entry.path().extension() == ".npy") names_.push_back(name);
+        if (entry.path().extension() == ".npy") {
+          names_.push_back(name);
+          continue;
+        }
         if (!is_archive(entry.path().string())) continue;
         for (const std::string& array : TensorArchive(entry.path().string()).names()) {
           names_.push_back(cat(name, ":", array));
