@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 
 #include "check/array_compare.hpp"
@@ -371,39 +373,45 @@ Source source_of(const std::string& argument) {
 // by their names.
 class Collection {
  public:
-  explicit Collection(const std::string& path) : path_(path) {
+  explicit Collection(const std::string& path) {
     if (!fs::is_directory(path)) {
-      names_ = archive_.emplace(path).names();
-    } else {
-      for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
-        if (!entry.is_regular_file()) continue;
-        const std::string name = entry.path().lexically_relative(path).string();
-        if (entry.path().extension() == ".npy") {
-          names_.push_back(name);
-          continue;
-        }
-        if (!is_archive(entry.path().string())) continue;
-        for (const std::string& array : TensorArchive(entry.path().string()).names()) {
-          names_.push_back(cat(name, ":", array));
-        }
+      add_archive(path, "");
+      return;
+    }
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
+      if (!entry.is_regular_file()) continue;
+      const std::string file = entry.path().string();
+      const std::string name = entry.path().lexically_relative(path).string();
+      if (entry.path().extension() == ".npy") {
+        sources_.emplace(name, source_of(file));
+      } else if (is_archive(file)) {
+        add_archive(file, name + ":");
       }
     }
-    std::ranges::sort(names_);
   }
 
-  const Words& names() const { return names_; }  // sorted
-  bool has(const std::string& name) const { return std::ranges::binary_search(names_, name); }
-  // Refers to this.
-  Source source(const std::string& name) const {
-    if (archive_)
-      return {cat(path_, ":", name), [=, this] { return NpyReader(archive_->open(name)); }};
-    return source_of((fs::path(path_) / name).string());
+  const std::map<std::string, Source>& sources() const { return sources_; }
+  // Names those that the other has not.
+  Words missing_in(const Collection& other) const {
+    Words names;
+    for (const auto& [name, source] : sources_) {
+      if (!other.sources_.contains(name)) names.push_back(name);
+    }
+    return names;
   }
 
  private:
-  std::string path_;
-  std::optional<TensorArchive> archive_;
-  Words names_;
+  // An archive is opened once for all its arrays.
+  void add_archive(const std::string& path, const std::string& prefix) {
+    const auto archive = std::make_shared<const TensorArchive>(path);
+    for (const std::string& name : archive->names()) {
+      sources_.emplace(prefix + name, Source{cat(path, ":", name), [archive, name] {
+                                               return NpyReader(archive->open(name));
+                                             }});
+    }
+  }
+
+  std::map<std::string, Source> sources_;
 };
 
 bool is_collection(const std::string& path) {
@@ -476,14 +484,15 @@ ReportPointer compare_collections(const CompareOptions& options) {
   auto report = std::make_unique<CollectionReport>();
   report->got = options.got;
   report->want = options.want;
-  std::ranges::set_difference(got.names(), want.names(), std::back_inserter(report->only_got));
-  std::ranges::set_difference(want.names(), got.names(), std::back_inserter(report->only_want));
-  if (got.names().size() == report->only_got.size()) {
+  report->only_got = got.missing_in(want);
+  report->only_want = want.missing_in(got);
+  if (got.sources().size() == report->only_got.size()) {
     bad_input(options.got, ", ", options.want, ": no name is in both, expected arrays to compare");
   }
-  for (const std::string& name : got.names()) {
-    if (!want.has(name)) continue;
-    report->arrays.emplace_back(name, compare_arrays(options, got.source(name), want.source(name)));
+  for (const auto& [name, source] : got.sources()) {
+    const auto other = want.sources().find(name);
+    if (other == want.sources().end()) continue;
+    report->arrays.emplace_back(name, compare_arrays(options, source, other->second));
   }
   return report;
 }
