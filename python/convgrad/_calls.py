@@ -66,10 +66,7 @@ def verify(x, dy, dw, layer, save, **flags):
         report = os.path.join(folder, "report.json")
         escaped = re.escape(folder)
         in_folder = re.compile(rf"{escaped}/(\w+)\.npy")
-        try:
-            text = convgrad.run(["verify", *words, f"--json={report}"]).stdout
-        except Error as error:
-            raise Error(in_folder.sub(r"\1", str(error)), error.status) from None
+        text = _run(["verify", *words, f"--json={report}"], lambda said: in_folder.sub(r"\1", said)).stdout
         with open(report, encoding="utf-8") as file:
             said = re.sub(rf" --save-diff {escaped}/difference.npy| --json={escaped}/report.json", "", file.read()).replace(folder + os.sep, "")
         drawn = np.load(difference) if difference and os.path.exists(difference) else None
@@ -132,13 +129,13 @@ def _made(given):
     import json
     import numpy as np
     with _folder(0) as folder:
-        done = convgrad.run(["generate", *_words(given), "--json", "--output", folder])
+        done = _run(["generate", *_words(given), "--json", "--output", folder])
         loaded = (np.load(os.path.join(folder, f"{name}.npy")) for name in ("input", "out_backprop", "gradient"))
         return tuple(_typed(array, "bfloat16") for array in loaded), json.loads(done.stdout)["attrs"]["line"]
 
 
 def verify_function(function, problem, dtypes, data, layouts, seed, save, **flags):
-    given, tried, failures = _given(flags), Tried(), []
+    given, tried, failures, raised = _given(flags), Tried(), [], None
     kinds = _several(data) or list(_KINDS)
     if unknown := [kind for kind in kinds if kind not in _KINDS]:
         raise Error(f"data: {unknown[0]!r} is unknown, expected {', '.join(_KINDS)}", 2)
@@ -149,7 +146,8 @@ def verify_function(function, problem, dtypes, data, layouts, seed, save, **flag
         for layout in _several(layouts) or [None]:
             for asked, kind, x, dy, out in _data_of_line(line, layout, kinds, _several(dtypes), seed):
                 tried.append(f"{asked}, {kind} data")
-                dw, failure = _called(function, x, _with_signs(dy, asked, seed), layout)
+                dw, failure, error = _called(function, x, _with_signs(dy, asked, seed), layout)
+                raised = raised or error
                 if not failure:
                     # The files of one failure are enough.
                     verdict = convgrad.verify(x, dy, dw, problem=asked, signs=seed, out_dtype=out, fail_vacuous=True,
@@ -161,7 +159,7 @@ def verify_function(function, problem, dtypes, data, layouts, seed, save, **flag
                     failures.append(f"{first} ({tried[-1]})\n{more}".rstrip("\n"))
     if failures:
         others = [said.partition("\n")[0] for said in failures[1:]]
-        raise AssertionError("\n".join([failures[0], f"{len(failures)} of {len(tried)} kinds of data fail", *others]))
+        raise AssertionError("\n".join([failures[0], f"{len(failures)} of {len(tried)} kinds of data fail", *others])) from raised
     return tried
 
 
@@ -180,14 +178,17 @@ def _data_of_line(line, layout, kinds, dtypes, seed):
 
 
 def _called(function, x, dy, layout):
-    """What the function returns of copies, and what it did wrong with them."""
+    """What the function returns of copies, what it did wrong, and what it raised."""
     given = {"x": x.copy(), "dy": dy}
     before = {name: array.tobytes() for name, array in given.items()}
-    dw = function(*given.values(), layout) if layout else function(*given.values())
-    if dw is None:
-        raise Error("the function returned None, expected the gradient", 3)
+    try:
+        dw = function(*given.values(), layout) if layout else function(*given.values())
+    except Exception as error:  # which may come of this kind of data alone
+        return None, f"the function raised {type(error).__name__}: {error}", error
     changed = [name for name, array in given.items() if array.tobytes() != before[name]]
-    return dw, f"the function changed {' and '.join(changed)}, which it may only read" if changed else ""
+    if changed:
+        return dw, f"the function changed {' and '.join(changed)}, which it may only read", None
+    return dw, "the function returned None, expected the gradient" if dw is None else "", None
 
 
 def _with_call(said, function, line, keywords):
@@ -321,6 +322,18 @@ def _numpy(array, name):
     return found, dtype or (found.dtype.name if found.dtype.isbuiltin == 2 else None)
 
 
+def _run(words, named=str, **options):
+    """convgrad.run(), whose errors name arrays as `named` changes the text, and keywords instead of options."""
+    import re
+    try:
+        return convgrad.run(words, **options)
+    except Error as error:
+        known = {**convgrad.verify.__kwdefaults__, **convgrad.generate.__kwdefaults__}
+        said = re.sub(r"--(?:input|out-backprop) \((\w+)\)", r"\1", named(str(error))).replace("-p '[[", "--padding '[[")
+        said = re.sub(r"--([a-z-]+)", lambda option: name if (name := option[1].replace("-", "_")) in known else option[0], said)
+        raise Error(said, error.status) from None
+
+
 def _run_on_pipes(arrays, words):
     """Runs convgrad on {option: (name, array)}; it reads them from pipes, which costs less than files."""
     import re
@@ -331,13 +344,10 @@ def _run_on_pipes(arrays, words):
         writer.start()
     readers = {option: read for option, (read, _) in pipes.items()}
     words = [*words, *(word for option, read in readers.items() for word in _flag(option, f"/dev/fd/{read}"))]
+    names = {str(read): arrays[option][0] for option, read in readers.items()}
     try:
-        return convgrad.run(words, pass_fds=tuple(readers.values()), capture_output=True)
-    except Error as error:
-        said = str(error)
-        for option, read in readers.items():
-            said = re.sub(rf"/dev/fd/{read}\b", arrays[option][0], said)
-        raise Error(said, error.status) from None
+        return _run(words, lambda said: re.sub(r"/dev/fd/(\d+)\b", lambda pipe: names.get(pipe[1], pipe[0]), said),
+                    pass_fds=tuple(readers.values()), capture_output=True)
     finally:
         for read in readers.values():
             os.close(read)
