@@ -159,13 +159,13 @@ TEST_CASE("the float types in either byte order") {
     std::vector<std::string> names;
   };
   const std::vector<Case> cases = {
-      {DType::f16, false, {"<f2", "=f2", "|f2", "f2"}},
-      {DType::f16, true, {">f2"}},
+      {DType::f16, false, {"<f2", "=f2", "|f2", "f2", "<e", "e"}},
+      {DType::f16, true, {">f2", ">e"}},
       {DType::bf16, false, {"<V2", "|V2", "=V2", "V2", "bfloat16"}},
       {DType::bf16, true, {">V2"}},
-      {DType::f32, false, {"<f4", "=f4", "|f4", "f4"}},
+      {DType::f32, false, {"<f4", "=f4", "|f4", "f4", "f", "<f"}},
       {DType::f32, true, {">f4"}},
-      {DType::f64, false, {"<f8", "f8"}},
+      {DType::f64, false, {"<f8", "f8", "d"}},
       {DType::f64, true, {">f8"}},
       {DType::e5m2, false, {"<f1", "|f1", "f1", "float8_e5m2"}},
       {DType::e4m3fn, false, {"float8_e4m3fn"}},

@@ -109,6 +109,14 @@ TEST_CASE("integers and raw bytes are taken for floats of their size") {
   const std::string other = dir.write("h.npy", spec_header(halves) + spec_payload(halves));
   refused(other, DType::bf16);
   NpyReader(other).take_for(DType::f16, "--input-dtype");  // what it is
+  for (const char kind : {'i', 'V'}) {
+    const ArraySpec bytes{{3, 2}, 1, false, false, kind};
+    const std::string path = dir.write("b.npy", spec_header(bytes) + spec_payload(bytes));
+    refused(path, DType::f16);
+    NpyReader(path).take_for(DType::e5m2, "--input-dtype");
+  }
+  check_error(ErrorKind::input, other, "raw bytes of 1 byte; leave the flag out",
+              [&] { NpyReader(other).take_for(DType::e5m2, "--input-dtype"); });
 }
 
 TEST_CASE("boxes of any part are widened") {

@@ -190,29 +190,6 @@ TEST_CASE("groups follow from the shapes and are checked") {
                 "4 groups do not divide out_backprop's K=6");
 }
 
-TEST_CASE("a filter's shape is read in the filter format") {
-  WgradAttributes a = conv2d_attributes();
-  a.kernel = {};
-  const TensorInfo x = tensor("x", {2, 5, 6, 8}), dy = tensor("dy", {2, 5, 6, 12});
-  a.filter_like = {3, 2, 4, 12};
-  const WgradProblem hwio = make_problem(x, dy, a);
-  CHECK(dw_shape(hwio) == std::vector<std::int64_t>{3, 2, 4, 12});
-  a.filter_like = {12, 4, 3, 2};
-  a.filter_format = "OIHW";
-  const WgradProblem oihw = make_problem(x, dy, a);
-  CHECK(dw_shape(oihw) == a.filter_like);
-  CHECK(oihw.axis == hwio.axis);
-  CHECK(oihw.groups == 2);
-  a.filter_like = {12, 3, 2, 4};
-  a.filter_format = "ohwi";
-  CHECK(dw_shape(make_problem(x, dy, a)) == a.filter_like);
-  a.op = "DepthwiseConv2dNativeBackpropFilter";
-  a.filter_like = {16, 3, 2, 1};
-  const WgradProblem depthwise = make_problem(x, tensor("dy", {2, 5, 6, 16}), a);
-  CHECK(depthwise.groups == 8);
-  CHECK(dw_shape(depthwise) == a.filter_like);
-}
-
 TEST_CASE("numbers of padding may stand for both sides of an axis") {
   WgradAttributes a = conv2d_attributes();
   a.padding.clear();
