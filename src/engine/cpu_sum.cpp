@@ -25,7 +25,7 @@ class CpuSum final : public BlockSum {
       : plan_(plan),
         cpu_(*plan_.cpu()),
         pool_(pool),
-        tiles_(tiles_of(plan_.problem, cpu_.kernel->tile_steps(with_channels(plan_.problem)))),
+        tiles_(tiles_of(plan_.problem, cpu_.steps)),
         partials_(plan_.memory.partials, "partial gradients"),
         workspaces_(plan_.memory.workspaces, "the kernel's workspaces"),
         tree_(plan_.problem, plan_.schedule.slices.count(), plan_.schedule.nodes, tiles_,

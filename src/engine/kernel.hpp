@@ -61,10 +61,11 @@ struct Tile {
 };
 
 // dw is cut into tiles of so many taps, input and output channels each, the last ones fewer. The
-// shape alone decides, as a different cut could round differently.
+// shape alone decides, as a different cut could round differently, but for wide_k.
 struct TileSteps {
   std::int64_t tap = 1, c = 1, k = 1;
   bool whole_groups = false;  // k is a multiple of a group's channels, else tiles end with groups
+  std::int64_t wide_k = 0;    // k may be up to this where slices are tasks enough: no bit changes
 };
 std::int64_t tile_count(const WgradProblem& problem, const TileSteps& steps);
 std::vector<Tile> tiles_of(const WgradProblem& problem, const TileSteps& steps);

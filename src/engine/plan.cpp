@@ -135,7 +135,8 @@ constexpr const char* kWhat = "the memory of the job";
 // Adds the partials and the workspaces of a kernel on the processor.
 std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptions& options,
                              std::int64_t dw_bytes, bool limited) {
-  CpuPlan cpu{options.kernel};
+  CpuPlan cpu;
+  cpu.kernel = options.kernel;
   if (cpu.kernel == nullptr) {
     const Feasible<const Kernel*> found = find_kernel(plan.problem, machine, options.algorithm);
     if (!found) return found.why_not();
@@ -151,7 +152,14 @@ std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptio
     plan.memory.partials = checked_mul(cpu.live_partials, dw_bytes, kWhat);
   };
   set_partials(false);
-  cpu.tiles = tile_count(problem, cpu.kernel->tile_steps(shape));
+  cpu.steps = cpu.kernel->tile_steps(shape);
+  if (cpu.steps.wide_k > cpu.steps.k) {
+    const std::int64_t slices = std::max<std::int64_t>(schedule.slices.count(), 1);
+    const std::int64_t tasks = ceil_div(plan.threads, slices);
+    const std::int64_t tiles = std::max(ceil_div(problem.K, cpu.steps.wide_k), tasks);
+    cpu.steps.k = std::max(cpu.steps.k, ceil_div(problem.K, tiles));
+  }
+  cpu.tiles = tile_count(problem, cpu.steps);
   plan.memory.program += checked_mul(cpu.tiles, std::int64_t{sizeof(Tile)}, kWhat);
   const std::int64_t line = 64;  // each is aligned to a cache line
   plan.memory.workspaces = plan.threads * round_up(cpu.kernel->workspace_bytes(shape), line);

@@ -79,6 +79,7 @@ struct Schedule {
 
 struct CpuPlan {
   const Kernel* kernel = nullptr;
+  TileSteps steps;  // of its tiles
   std::int64_t tiles = 0;
   std::int64_t live_partials = 0;  // slices in memory at a time
 };

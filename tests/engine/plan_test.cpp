@@ -170,3 +170,17 @@ TEST_CASE("the list of tiles is memory too") {
   CHECK(std::ssize(tiles_of(problem, steps)) == groups);
   CHECK(plan.memory.program >= groups * static_cast<std::int64_t>(sizeof(Tile)));
 }
+
+TEST_CASE("few threads take wide tiles, many narrow ones") {
+  const WgradProblem problem =
+      make({"wide", "depthwise", 128, 1152, 1152, 1152, {{7, 3}, {7, 3}}}, DType::f32, true);
+  PlanOptions options;
+  options.algorithm = "streaming";
+  const auto tiles_of_threads = [&](int threads) {
+    options.threads = threads;
+    return make_plan(problem, this_machine(), options).tiles();
+  };
+  CHECK(tiles_of_threads(2) == 1);
+  CHECK(tiles_of_threads(7) == 3);  // 3 slices
+  CHECK(tiles_of_threads(64) == 5);
+}

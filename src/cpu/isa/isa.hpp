@@ -118,8 +118,7 @@ struct StreamView {
   long dy_pixel;
   long sum_row, sum_tap;
   // Meanwhile so many cache lines are fetched into the second cache with each pixel.
-  const char* fetch_x;
-  const char* fetch_dy;
+  const char *fetch_x, *fetch_dy;
   long fetch_x_lines, fetch_dy_lines;
 };
 

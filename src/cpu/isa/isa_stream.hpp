@@ -115,8 +115,7 @@ struct RegisterSums {
   static constexpr long kLanes = VectorOf<Set, Element>::kLanes;
   V sum[Rows][Taps][Count];
 
-  const char* fetch_x;
-  const char* fetch_dy;
+  const char *fetch_x, *fetch_dy;
 
   // Where only some taps see x, each is asked for. The answers are the same for all pixels of a
   // run, and the runs in each image, which a processor foresees. A loop for each set of taps would

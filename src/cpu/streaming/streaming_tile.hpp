@@ -117,9 +117,7 @@ class StreamingTile {
 
   // ---- x in place
 
-  // A few rows go through all lanes before the next ones do, since a pixel's channels are
-  // neighbours in memory: one vector of channels over all rows took 5.7 ms where this takes 5.0
-  // (docs/measurements/performance.md). The sums of all lanes are in memory meanwhile.
+  // The sums of all lanes are in memory meanwhile.
   void add_in_place(const PixelBox& box, const PixelBox* next, double* partial) {
     if constexpr (!std::is_same_v<Scalar, Float16>) {
       StreamView<Scalar> view{};
@@ -182,8 +180,6 @@ class StreamingTile {
       flush(lanes, sums_ + c * sum_count(lanes), c, partial);
     }
   }
-
-  // ---- both
 
   template <typename Stored>
   void set(StreamView<Stored>& view, const PixelBox& group, const Block& x, const Block& dy,

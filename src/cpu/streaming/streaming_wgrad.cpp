@@ -1,8 +1,7 @@
-// streaming_wgrad.cpp - computes depthwise and small groups. A lane is an output channel; x is
-// spread so that each lane has the value of its own group beside its dy, and no product is wasted
-// on other groups (streaming_tile.hpp); or a lane is an input channel that meets the outputs of its
-// group (group_tile.hpp), for which tensors of 16 bits or with channels first are copied
-// (converted_tile.hpp).
+// streaming_wgrad.cpp - computes depthwise and small groups. A lane is an output channel, and has
+// the x of its own group beside its dy (streaming_tile.hpp); or it is an input channel that meets
+// the outputs of its group (group_tile.hpp), for which tensors of 16 bits or with channels first
+// are copied (converted_tile.hpp).
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +17,7 @@ namespace convgrad {
 namespace {
 
 TileSteps tile_steps(const WgradProblem& problem) {
-  return {problem.taps(), problem.group_c(), stream_tile_k(problem), true};
+  return {problem.taps(), problem.group_c(), stream_tile_k(problem), true, stream_wide_k(problem)};
 }
 
 // Tells whether GroupTile reads the tensors once they are copied.
@@ -30,14 +29,11 @@ bool is_converted(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
 
 // Returns the most of what any instruction set may need, as plans are made before one is chosen.
 std::int64_t workspace_bytes(const WgradProblem& problem) {
-  std::int64_t elements = stream_sum_elements(problem);
-  const std::int64_t tile_k = stream_tile_k(problem);
-  const std::int64_t last_k = problem.K - (ceil_div(problem.K, tile_k) - 1) * tile_k;
-  if (!reads_in_place(problem).x || last_k < kMostLanes) {
-    elements += (kMaxChunkPixels + seen_pixels(problem, kMostPanelPixels)) * kMostLanes;
-  }
+  // The last tile may have too few lanes to be read in place.
+  std::int64_t elements = stream_sum_elements(problem) +
+                          (kMaxChunkPixels + seen_pixels(problem, kMostPanelPixels)) * kMostLanes;
   if (problem.group_c() > 1 || problem.group_k() > 1) {
-    const std::int64_t tile_c = tile_k / problem.group_k() * problem.group_c();
+    const std::int64_t tile_c = stream_tile_k(problem) / problem.group_k() * problem.group_c();
     std::int64_t of_groups = problem.taps() * problem.group_k() * (tile_c + 64);
     const ConvertedShape copies(problem);
     if (!is_in_layout(problem) && copies.fits()) {
