@@ -149,11 +149,15 @@ def verify_function(function, problem, dtypes, data, layouts, seed, save, **flag
                 dw, failure, error = _called(function, x, _with_signs(dy, asked, seed), layout)
                 raised = raised or error
                 if not failure:
-                    # The files of one failure are enough.
-                    verdict = convgrad.verify(x, dy, dw, problem=asked, signs=seed, out_dtype=out, fail_vacuous=True,
-                                              save=None if failures else save, **given)
-                    repeat = {"data": kind, "layouts": layout, "seed": None if seed == 1 else seed, **given}
-                    failure = "" if verdict else _with_call(str(verdict), function, asked, repeat if save is None else None)
+                    try:  # the files of one failure are enough
+                        verdict = convgrad.verify(x, dy, dw, problem=asked, signs=seed, out_dtype=out, fail_vacuous=True,
+                                                  save=None if failures else save, **given)
+                        repeat = {"data": kind, "layouts": layout, "seed": None if seed == 1 else seed, **given}
+                        failure = "" if verdict else _with_call(str(verdict), function, asked, repeat if save is None else None)
+                    except Error as error:
+                        if error.status != 3:
+                            raise
+                        failure, raised = str(error), raised or error
                 if failure:
                     first, _, more = failure.partition("\n")
                     failures.append(f"{first} ({tried[-1]})\n{more}".rstrip("\n"))
@@ -188,7 +192,9 @@ def _called(function, x, dy, layout):
     changed = [name for name, array in given.items() if array.tobytes() != before[name]]
     if changed:
         return dw, f"the function changed {' and '.join(changed)}, which it may only read", None
-    return dw, "the function returned None, expected the gradient" if dw is None else "", None
+    if dw is None or _is_runs(dw):
+        return dw, f"the function returned {dw if dw is None else type(dw).__name__}, expected the gradient", None
+    return dw, "", None
 
 
 def _with_call(said, function, line, keywords):
@@ -229,6 +235,10 @@ def _with_signs(dy, problem, seed):
 def _given(flags):
     """The keywords that were given, of two names of one option the program's."""
     given = {name: value for name, value in flags.items() if value is not None}
+    types = {**convgrad.filter_gradient.__annotations__, **convgrad.verify.__annotations__, **convgrad.generate.__annotations__}
+    for name, value in given.items():
+        if isinstance(value, bool) and "bool" not in types[name]:
+            raise TypeError(f"{name} is {value}, expected a value")
     for theirs, ours in (("stride", "strides"), ("dilation", "dilations")):
         if {theirs, ours} <= given.keys():
             raise TypeError(f"{theirs} and {ours} are both given, expected one of them")
@@ -329,7 +339,8 @@ def _run(words, named=str, **options):
         return convgrad.run(words, **options)
     except Error as error:
         known = {**convgrad.verify.__kwdefaults__, **convgrad.generate.__kwdefaults__}
-        said = re.sub(r"--(?:input|out-backprop) \((\w+)\)", r"\1", named(str(error))).replace("-p '[[", "--padding '[[")
+        said = re.sub(r"--(?:input|out-backprop|result) \((\w+)\)", r"\1", named(str(error))).replace("-p '[[", "--padding '[[")
+        said = said.replace("exchange --input and --out-backprop", "exchange x and dy")
         said = re.sub(r"--([a-z-]+)", lambda option: name if (name := option[1].replace("-", "_")) in known else option[0], said)
         raise Error(said, error.status) from None
 

@@ -1,6 +1,7 @@
 """What pytest gets with the package: the fixture filter_gradient_golden, and --update-golden."""
 from __future__ import annotations
 
+import itertools
 import os
 import re
 
@@ -25,14 +26,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def filter_gradient_golden(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Callable[..., convgrad.Verdict]:
-    """A function like convgrad.testing.assert_filter_gradient(x, dy, dw, ...) that also judges golden/TEST.npy beside the test's file.
-    With --update-golden it writes that file. What fails is kept in the folder of tmp_path."""
+    """A function like convgrad.testing.assert_filter_gradient(x, dy, dw, ...) that also judges golden/FILE.TEST.npy beside the test's
+    FILE.py, FILE.TEST.2.npy when it is called again. With --update-golden it writes that file. What fails is kept in the folder of tmp_path."""
     update = bool(request.config.getoption("--update-golden", default=False))
-    golden = os.path.join(os.path.dirname(str(request.path)), "golden", re.sub(r"[^\w.,=-]+", "_", request.node.name) + ".npy")
+    folder, calls = os.path.join(os.path.dirname(str(request.path)), "golden"), itertools.count(1)
+    name = re.sub(r"[^\w.,=-]+", "_", f"{request.path.stem}.{request.node.name}")
 
     def check(x: Any, dy: Any, dw: Any, **keywords: Any) -> convgrad.Verdict:
+        call = next(calls)
+        golden = os.path.join(folder, f"{name}.npy" if call == 1 else f"{name}.{call}.npy")
         if update:
-            os.makedirs(os.path.dirname(golden), exist_ok=True)
+            os.makedirs(folder, exist_ok=True)
         elif not os.path.exists(golden):
             raise convgrad.Error(f"there is no golden file yet: pytest --update-golden writes {golden}", 3)
         verdict = convgrad.verify(x, dy, dw, golden=golden, update_golden=update, **{"save": tmp_path / "failed", **keywords})

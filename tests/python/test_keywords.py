@@ -59,6 +59,8 @@ import convgrad, pytest
 def test(filter_gradient_golden, factor):
     x, dy, dw = convgrad.generate(problem={LINE!r})
     filter_gradient_golden(x, dy, factor * dw, op="conv2d", kernel=3, padding=1)
+    if factor == 1:
+        filter_gradient_golden(x, -dy, -dw, op="conv2d", kernel=3, padding=1)
 """)
 
     def run(*options):
@@ -67,8 +69,9 @@ def test(filter_gradient_golden, factor):
 
     assert run().count("Error: there is no golden file yet: pytest --update-golden writes") >= 2
     assert "MISMATCH: it is multiplied by 2" in run("--update-golden")
-    assert [file.name for file in (tmp_path / "golden").iterdir()] == ["test_1_.npy"]
+    assert sorted(file.name for file in (tmp_path / "golden").iterdir()) == ["test_it.test_1_.2.npy", "test_it.test_1_.npy"]
     assert (tmp_path / "tmp/test_2_0/failed/command.sh").exists()
+    assert "1 failed, 1 passed" in run()
     assert "1 failed, 1 passed" in run()
 
 

@@ -227,6 +227,9 @@ def test_what_a_function_raises_is_a_failure_of_that_data():
     with pytest.raises(AssertionError, match="the function returned None, expected the gradient .*normal data") as raised:
         convgrad.verify_function(function, LINE)
     assert "\n4 of 5 kinds of data fail\n" in str(raised.value) and isinstance(raised.value.__cause__, ValueError)
+    for wrong, said in ((lambda dw: dw[0], "dw: shape (3, 6, 8), expected (3, 3, 6, 8)"), (lambda dw: (dw, None), "the function returned tuple")):
+        with pytest.raises(AssertionError, match=f"^{re.escape(said)}.* \\(conv2d .*, normal data\\)"):
+            convgrad.verify_function(lambda x, dy, wrong=wrong: wrong(kernel(x, dy)), LINE)
     assert re.search(r"\nthe function raised ValueError: no constants \(conv2d .*, constant data\)$", str(raised.value))
 
 
