@@ -115,8 +115,6 @@ class StreamingTile {
     return out - width(lanes);
   }
 
-  // ---- x in place
-
   // The sums of all lanes are in memory meanwhile.
   void add_in_place(const PixelBox& box, const PixelBox* next, double* partial) {
     if constexpr (!std::is_same_v<Scalar, Float16>) {
@@ -151,8 +149,6 @@ class StreamingTile {
       for_each_lanes([&](const Lanes& lanes, Acc* sums) { flush(lanes, sums, 0, partial); });
     }
   }
-
-  // ---- x packed
 
   // dy's panel serves all channels of a group, x's panel all taps.
   void add_panels(const PixelBox& box, const Lanes& lanes, double* partial) {

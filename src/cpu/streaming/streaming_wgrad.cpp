@@ -70,8 +70,8 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 }
 
 // Estimates seconds on one core. A multiply-add waits a little for its operands, half as long
-// again; a packed value of x or dy takes as long as a few of them. 16 for each channel of a group
-// is for spreading, which gathers lanes one by one. One group has few lanes, and no others to read.
+// again, or twice that where AVX2 picks outputs from two vectors; a packed value takes as long as a
+// few. 16 for each channel of a group is for spreading, lane by lane. One group has few lanes.
 template <const IsaSet& set>
 double seconds(const WgradProblem& problem) {
   const bool is_double = problem.dtype == DType::f64;
@@ -83,9 +83,11 @@ double seconds(const WgradProblem& problem) {
     const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
     return !spreads || is_converted(isa, problem) ? 8. : 6 + c * 16;
   };
+  const bool picks = !is_double && set.f32.streaming.wide_outputs == 1 && c > 4 &&
+                     problem.group_k() > set.f32.streaming.lanes;
   const double packing = is_double ? copied(set.f64.streaming) : copied(set.f32.streaming);
   return static_cast<double>(term_count(problem)) * vectors * (problem.groups == 1 ? 4 : 1) *
-         (static_cast<double>(problem.taps()) * c * 1.5 + packing) / set.peak;
+         (static_cast<double>(problem.taps()) * c * (picks ? 3 : 1.5) + packing) / set.peak;
 }
 
 // Larger filters are left to kernels that sum a tap at a time. The sums of a tile's taps must fit a
