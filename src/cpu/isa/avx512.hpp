@@ -17,7 +17,6 @@ struct Avx512 {
   static constexpr int kMaxSums = 28;
   // With groups up to 4 vectors of picked lanes and their indices are in registers, too.
   static constexpr int kGroupSums = 24, kWideOutputs = 4;
-  static constexpr bool kStreamsBFloat16 = true;
   static constexpr double kPeak = 3.5e9;
   static constexpr bool kHasMasks = true, kConvertsFloat16 = true;
 

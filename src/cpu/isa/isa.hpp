@@ -147,8 +147,9 @@ struct StreamingIsa {
   int vectors;  // at most, side by side
   int sums;     // rows * taps * vectors at most; rows and taps at most kMostTaps
   StreamFunction<Element> (*stream)(int rows, int taps, int vectors);
-  // Does the same with tensors of bfloat16, or is null. Of each pair of vectors of lanes, which
-  // are neighbours in memory, the first vector of sums has the even ones, the second the odd ones.
+  // Does the same with tensors of bfloat16, null for sums of float64. Of each pair of vectors of
+  // lanes, which are neighbours in memory, the first vector of sums has the even ones, the second
+  // the odd ones.
   StreamFunction<Element, BFloat16> (*stream_bfloat16)(int rows, int taps, int pairs);
 
   // stream_group is null unless lanes can be permuted at will. rows * taps * outputs is at most

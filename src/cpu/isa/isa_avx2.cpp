@@ -15,7 +15,6 @@ struct Avx2 {
   // Lanes picked from two vectors of dy take three instructions and a mask for each output.
   static constexpr int kGroupSums = 12;
   [[maybe_unused]] static constexpr int kWideOutputs = 1;
-  static constexpr bool kStreamsBFloat16 = false;
   static constexpr double kPeak = 5e9;
   static constexpr bool kHasMasks = false, kConvertsFloat16 = true;
 

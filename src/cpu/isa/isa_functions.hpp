@@ -37,7 +37,7 @@ constexpr IsaTable<Element> table_of() {
     table.streaming.wide_outputs = Set::kWideOutputs;
     table.streaming.stream_group = group_for<Set, Element>;
   }
-  if constexpr (Set::kStreamsBFloat16 && sizeof(Element) == sizeof(float)) {
+  if constexpr (sizeof(Element) == sizeof(float)) {
     table.streaming.stream_bfloat16 = stream_for<Set, Element, BFloat16>;
   }
   return table;

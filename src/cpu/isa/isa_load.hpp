@@ -10,15 +10,15 @@
 // - nothing is included but intrinsics, <cstdint>, <cstddef> and plain structs: a function of a
 //   standard header may be emitted anywhere.
 //
-// Set::kVectorBytes   the size of a vector
-// Set::kMaxRows       of outer_product's tile with two vectors; kWideRows with three, 0: there is
-// none Set::kStreamVectors side by side in streaming, at most Set::kMaxSums       vectors of sums
-// in the registers of streaming Set::kStreamsBFloat16  streaming widens bfloat16 in registers,
-// which take a pair of vectors Set::kGroupSums     the same where lanes of dy are picked in
-// registers, 0 if they are not Set::kWideOutputs   outputs that are picked from two vectors of dy
-// at a time, where they are Set::kPeak          vector multiply-adds a second, by which kernels
-// estimate their time Set::kHasMasks      Set::first and first_bits16 load a part of a vector
-// Set::kConvertsFloat16  Set::from_float16 and widened convert half a vector of 16-bit values
+// A Set has
+// - kVectorBytes: the size of a vector;
+// - kMaxRows of outer_product's tile with two vectors, kWideRows with three (0: there is none);
+// - kStreamVectors: vectors side by side in streaming, at most; kMaxSums: vectors of sums in
+//   registers there; kGroupSums: the same where lanes of dy are picked, 0 if they are not;
+//   kWideOutputs: outputs that are picked from two vectors of dy at a time;
+// - kPeak: vector multiply-adds a second, by which kernels estimate their time;
+// - kHasMasks: Set::first and first_bits16 load a part of a vector;
+// - kConvertsFloat16: Set::from_float16 and widened convert half a vector of 16-bit values.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,6 @@ struct Neon {
   static constexpr int kStreamVectors = 4;
   static constexpr int kMaxSums = 24;
   static constexpr int kGroupSums = 0;  // 4 lanes have too few output channels to pick from
-  static constexpr bool kStreamsBFloat16 = false;
   static constexpr double kPeak = 5e9;
   static constexpr bool kHasMasks = false, kConvertsFloat16 = true;
 

@@ -11,7 +11,6 @@ struct Portable {
   static constexpr int kStreamVectors = 2;
   static constexpr int kMaxSums = 12;
   static constexpr int kGroupSums = 0;  // lanes cannot be permuted at will
-  static constexpr bool kStreamsBFloat16 = false;
   static constexpr double kPeak = 3e9;
   static constexpr bool kHasMasks = false, kConvertsFloat16 = false;
 };

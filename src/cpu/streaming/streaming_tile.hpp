@@ -55,10 +55,7 @@ class StreamingTile {
   }
   bool in_place_x() const { return widens_in_place() || (reads_.x && in_place_dy()); }
   // Tensors of bfloat16 are read in pairs of vectors.
-  bool widens_in_place() const {
-    return std::is_same_v<Scalar, BFloat16> && reads_.pairs && isa_.stream_bfloat16 != nullptr &&
-           tile_.k.size() >= 2 * isa_.lanes;
-  }
+  bool widens_in_place() const { return reads_.pairs && tile_.k.size() >= 2 * isa_.lanes; }
 
   // Taps of a row come first, then rows, each in equal parts; registers that are left take lanes.
   static std::int64_t equal_part(std::int64_t taps, std::int64_t most) {

@@ -79,7 +79,8 @@ double seconds(const WgradProblem& problem) {
   const double vectors = std::ceil(static_cast<double>(problem.K) / lanes);
   const double c = static_cast<double>(problem.group_c());
   const auto copied = [&]<typename Acc>(const StreamingIsa<Acc>& isa) {
-    if (reads_in_place(problem).x || GroupTile<Acc>::fits(isa, problem)) return 4.;
+    const InPlace reads = reads_in_place(problem);
+    if (reads.x || reads.pairs || GroupTile<Acc>::fits(isa, problem)) return 4.;
     const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
     return !spreads || is_converted(isa, problem) ? 8. : 6 + c * 16;
   };
