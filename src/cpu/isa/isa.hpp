@@ -27,13 +27,13 @@ struct PanelShape {
 };
 inline constexpr long kPanelSlack = 16;
 
-// A run is neighbouring pixels in the panels, in elements. Meanwhile neighbouring cache lines are
-// fetched, one for each pixel until prefetch_end.
+// A run is neighbouring pixels in the panels, in elements. Meanwhile a cache line is fetched with
+// each pixel, prefetch_step bytes behind the one before: 64 or less, 0 for nothing new.
 struct PanelRun {
   long a, b;  // of the two panels
   long pixels;
   const char* prefetch;
-  const char* prefetch_end;
+  long prefetch_step;
 };
 
 // Holds the least exponent of values that are not 0, as it is stored, and the greatest.

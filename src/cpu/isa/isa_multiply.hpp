@@ -129,7 +129,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
     const Element* pa = view.a + runs[run].a;
     const Element* pb = view.b + runs[run].b;
     const char* fetch = runs[run].prefetch;
-    const long fetch_step = fetch != runs[run].prefetch_end ? 64 : 0;
+    const long fetch_step = runs[run].prefetch_step;
 #pragma GCC unroll 4
     for (long p = runs[run].pixels - view.trim; p > 0; --p) {
       V d[NV + 1];

@@ -144,7 +144,7 @@ class ChunkPanels {
           if (joins && x == x_end && dy == dy_end) {
             run[-1].pixels += pixels;
           } else {
-            *run++ = {swapped ? dy : x, swapped ? x : dy, pixels, nothing, nothing};
+            *run++ = {swapped ? dy : x, swapped ? x : dy, pixels, nothing, 0};
           }
           x_end = x + pixels * x_pixel_;
           dy_end = dy + pixels * dy_pixel_;
