@@ -76,6 +76,7 @@ def verify(x, dy, dw, layer, save, **flags):
         _save(save, files, told)
         repeat = f"repeat: sh {os.path.join(os.path.abspath(save), 'command.sh')}\n"
     text = re.sub(r"(?m)^repeat: .*\n", lambda _: repeat, in_folder.sub(r"\1", text))
+    text = re.sub(r"(?m)^next: .*", lambda line: _in_python(line[0]), text)
     return convgrad.Verdict(text.rstrip("\n"), verdict, drawn)
 
 
@@ -140,8 +141,8 @@ def verify_function(function, problem, dtypes, data, layouts, seed, save, **flag
     if unknown := [kind for kind in kinds if kind not in _KINDS]:
         raise Error(f"data: {unknown[0]!r} is unknown, expected {', '.join(_KINDS)}", 2)
     lines = _several(problem)
-    if not lines:
-        raise Error("problem is empty, expected a line such as conv2d n2 h9 w9 c8 k16 r3 s3 pad_same, or several", 2)
+    if not lines or not all(isinstance(line, str) for line in lines):
+        raise Error(f"problem is {problem!r}, expected a line such as 'conv2d n2 h9 w9 c8 k16 r3 s3 pad_same', or several", 2)
     for line in lines:
         for layout in _several(layouts) or [None]:
             for asked, kind, x, dy, out in _data_of_line(line, layout, kinds, _several(dtypes), seed):
@@ -338,11 +339,16 @@ def _run(words, named=str, **options):
     try:
         return convgrad.run(words, **options)
     except Error as error:
-        known = {**convgrad.verify.__kwdefaults__, **convgrad.generate.__kwdefaults__}
         said = re.sub(r"--(?:input|out-backprop|result) \((\w+)\)", r"\1", named(str(error))).replace("-p '[[", "--padding '[[")
         said = said.replace("exchange --input and --out-backprop", "exchange x and dy")
-        said = re.sub(r"--([a-z-]+)", lambda option: name if (name := option[1].replace("-", "_")) in known else option[0], said)
-        raise Error(said, error.status) from None
+        raise Error(_in_python(re.sub("; see [a-z ]*--help$", "", said)), error.status) from None
+
+
+def _in_python(said):
+    """What the program says, with keywords instead of options."""
+    import re
+    known = {**convgrad.verify.__kwdefaults__, **convgrad.generate.__kwdefaults__}
+    return re.sub(r"--([a-z-]+)", lambda option: name if (name := option[1].replace("-", "_")) in known else option[0], said)
 
 
 def _run_on_pipes(arrays, words):

@@ -334,8 +334,8 @@ void check_rank(const Draft& draft, const TensorInfo& tensor) {
               op_name(draft.problem.op),
               axes != draft.rank() + 1
                   ? Hint()
-                  : Hint("save x[None] of one image, ", last ? "x[..., None]" : "x[:, None]",
-                         " of one channel"));
+                  : Hint("x[None] for one image, ", last ? "x[..., None]" : "x[:, None]",
+                         " for one channel"));
   }
   for (std::size_t i = 0; i < axes; ++i) {
     if (tensor.shape[i] >= 0) continue;

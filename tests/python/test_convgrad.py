@@ -77,6 +77,8 @@ def test_a_refusal_is_an_error_of_one_line():
     with pytest.raises(convgrad.Error, match="^[^\n]*axis[^\n]*$") as raised:
         convgrad.filter_gradient(x, dy, op="conv2d", kernel=3, strides=1, padding="same")
     assert raised.value.status == 3 and "convgrad: error" not in str(raised.value)
+    with pytest.raises(convgrad.Error, match="^op is missing, expected conv2d, depthwise, conv3d or conv1d$"):
+        convgrad.filter_gradient(x, dy, kernel=3)
     with pytest.raises(TypeError, match="^stride is True, expected a value"):
         convgrad.filter_gradient(x, dy, op="conv2d", kernel=3, stride=True, padding="same")
     for name in ("output", "dry_run", "no_such_option"):

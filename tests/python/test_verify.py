@@ -74,6 +74,14 @@ def test_taps_follow_from_the_gradient(tensors):
     convgrad.testing.assert_filter_gradient(x, dy, golden, op="conv2d", padding=1)
 
 
+def test_the_next_step_is_a_keyword(tensors):
+    x, dy, dw = tensors
+    rounded = np.float32(np.float16(dw))
+    verdict = convgrad.verify(x, dy, rounded, **LAYER)
+    assert "\nnext: accept result_precision if the kernel does so on purpose\n" in str(verdict)
+    assert convgrad.verify(x, dy, rounded, accept="result_precision", **LAYER)
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_kernel_is_explained(tensors, tmp_path, name):
     fault, wrong = WRONG[name]
@@ -211,8 +219,9 @@ def test_what_verify_function_refuses():
                            ({"dtypes": ["float31"]}, "^dtypes: 'float31' is unknown"), ({"dtypes": [3.5]}, "^3.5 is no dtype")):
         with pytest.raises(convgrad.Error, match=said):
             convgrad.verify_function(kernel, LINE, **keywords)
-    with pytest.raises(convgrad.Error, match="^problem is empty"):
-        convgrad.verify_function(kernel, [])
+    for problem, function in (([], kernel), (kernel, LINE)):
+        with pytest.raises(convgrad.Error, match="^problem is .*, expected a line such as 'conv2d"):
+            convgrad.verify_function(function, problem)
     with pytest.raises(convgrad.Error, match="^dtypes: bfloat16 takes ml_dtypes"), pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "ml_dtypes", None)
         convgrad.verify_function(kernel, LINE, "bfloat16")
