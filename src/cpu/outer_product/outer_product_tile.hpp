@@ -44,7 +44,6 @@ class RunList {
     for (PanelRun rest : panels.runs()) {
       while (rest.pixels > 0) {
         PanelRun& run = *out++ = rest;
-        run.pixels = std::min(kRunPixels, rest.pixels);
         const std::int64_t lines = fetch_.next(ceil_div(run.pixels, apart_), &run.prefetch);
         if (lines > 0) {
           run.pixels = std::min(lines * apart_, run.pixels);
@@ -62,8 +61,6 @@ class RunList {
   // Runs end with pieces of memory. Pieces of few lines, as with few channels of many, would make
   // them so short that listing them takes longer than waiting for what they fetch.
   static constexpr std::int64_t kLeastPiece = 4 * LineCursor::kLineBytes;
-  // Runs have so many pixels, few enough to give each its own lines to fetch.
-  static constexpr std::int64_t kRunPixels = 32;
 
   // Lines are so many pixels apart, at most: one with each pixel keeps loads waiting (1x1 from 64
   // to 24 channels: 16.0 ms, 4 apart 11.8).
