@@ -126,6 +126,11 @@ class Search {
          [&](const Sample& some) {
            count_and_confirm(find_alternatives(evidence_, some, terms_by));
          }},
+        {Stage::unfitted, true,
+         [&](const Sample& some) {
+           ++result_.tried;
+           keep(find_winograd(judge_, some, terms_by));
+         }},
         {Stage::unfitted, false, [&](const Sample&) { try_pairs(faults); }},
         // Entries that are chosen for large errors would make narrow sums' too large.
         {Stage::unfitted, true, [&](const Sample& some) {

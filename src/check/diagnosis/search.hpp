@@ -32,6 +32,9 @@ using TermsBy = std::function<std::vector<Terms>(std::span<const EntryTerms>, co
 // Finds roundings and stale stages of some pixels alone, and constants in the padding.
 std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sample,
                                      const TermsBy& terms_by);
+// Finds Winograd's algorithm with tiles in 16 bits.
+std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
+                                     const TermsBy& terms_by);
 // A sum that is rounded to a type after each addition.
 struct NarrowSum {
   DType type;
