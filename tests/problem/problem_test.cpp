@@ -300,7 +300,8 @@ TEST_CASE("what does not fit is named with axis, found and expected") {
                 "dy: axis 1 (P) is 7, expected 8: H=8 R=3 stride 1 dilation 1 padding 1,1");
   check_refused(x, tensor("dy", {3, 8, 9, 4}), a, "dy: axis 0 (N) is 3, expected 2");
   check_refused(tensor("x", {8, 9, 3}), dy, a, "x: 3 axes [8,9,3], expected 4 (NHWC)");
-  check_refused(tensor("x", {8, 9, 3}), dy, a, "x[None] for one image, x[..., None] for one channel");
+  check_refused(tensor("x", {8, 9, 3}), dy, a,
+                "x[None] for one image, x[..., None] for one channel");
   a.data_format = "NCHW";
   check_refused(tensor("x", {8, 9, 3}), dy, a, "x[:, None] of one channel");
   a.data_format.clear();
