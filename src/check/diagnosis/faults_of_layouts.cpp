@@ -7,98 +7,83 @@
 namespace convgrad::diagnosis {
 namespace {
 
-class LayoutFaults : FaultList {
- public:
-  explicit LayoutFaults(const WgradProblem& problem) : FaultList(problem) {}
-
-  std::vector<Fault> take() {
-    add_memories();
-    add_halos();
-    return std::move(list_);
+// Adds what the memory of input, of out_backprop or of both is taken for, where that has a place.
+void add_memory(FaultList& to, Memory memory, const std::string& as, std::int64_t block = 0) {
+  for (const auto& [x, dy, which] : {std::tuple{true, false, "input"},
+                                     {true, true, "input and out_backprop"},
+                                     {false, true, "out_backprop"}}) {
+    Reading reading = to.plain;
+    bool fits = true;
+    for (const bool of_x : {true, false}) {
+      if (!(of_x ? x : dy)) continue;
+      const std::int64_t channels = channels_of(to.pb, of_x);
+      fits = fits && !same_memory(to.pb, memory, of_x) &&
+             (block == 0 || (channels % block == 0 && channels > block));
+      reading.tensor(of_x).memory = memory;
+      reading.tensor(of_x).block = block;
+    }
+    if (!fits) continue;
+    const bool rare = block > 0 || memory == Memory::to_chwn;
+    to.add("tensor_layout", cat("the memory of ", which, " is ", as),
+           rare ? "a layout of a library's own: oneDNN's blocks, or CHWN"
+                : "a wrong data format, or a transposition that is missing",
+           reading, rare);
   }
+}
 
- private:
-  // Adds what the memory of input, of out_backprop or of both is taken for, where that has a place.
-  void add_memory(Memory memory, std::int64_t block, const std::string& as, const char* cause,
-                  bool rare) {
-    for (const auto& [x, dy, which] : {std::tuple{true, false, "input"},
-                                       {true, true, "input and out_backprop"},
-                                       {false, true, "out_backprop"}}) {
-      Reading reading = plain_;
-      bool fits = true;
-      for (const bool of_x : {true, false}) {
-        if (!(of_x ? x : dy)) continue;
-        const std::int64_t channels = channels_of(pb_, of_x);
-        fits = fits && !same_memory(pb_, memory, of_x) &&
-               (block == 0 || (channels % block == 0 && channels > block));
-        reading.tensor(of_x).memory = memory;
-        reading.tensor(of_x).block = block;
-      }
-      if (!fits) continue;
-      add_reading("tensor_layout", cat("the memory of ", which, " is ", as), cause, reading, rare);
+void add_memories(FaultList& to) {
+  const std::string own = data_format_name(to.pb);
+  WgradProblem turned = to.pb;
+  turned.channels_last = !to.pb.channels_last;
+  const std::string other = data_format_name(turned);
+  const auto taken = [&](const std::string& name) {
+    return cat("taken for ", name, ", not ", own);
+  };
+  const auto turned_to = [&](const std::string& name) {
+    return cat("turned to ", name, " and then taken for ", own);
+  };
+  add_memory(to, Memory::other_channel_place, taken(other));
+  add_memory(to, Memory::turned, turned_to(other));
+  add_memory(to, Memory::h_and_w_swapped, "taken with h and w swapped");
+  const int rank = to.pb.spatial_rank();
+  for (const std::int64_t block : {16, 8, 4, 32}) {
+    const std::string name = cat("nC", rank > 2 ? "dhw" : rank > 1 ? "hw" : "w", block, "c");
+    add_memory(to, Memory::to_blocked, turned_to(name), block);
+    add_memory(to, Memory::blocked, taken(name), block);
+  }
+  const char* const chwn = rank > 2 ? "CDHWN" : rank > 1 ? "CHWN" : "CWN";
+  if (to.pb.N > 1) add_memory(to, Memory::to_chwn, turned_to(chwn));
+}
+
+void add_parts(FaultList& to, const Axes& axes, const std::string& what,
+               const std::function<std::int64_t(const SpatialAxis&)>& parts) {
+  Reading reading = to.plain;
+  for (const std::size_t a : axes) {
+    reading.parts[a] = parts(to.pb.axis[a]);
+    if (reading.parts[a] < 2 || reading.parts[a] > std::min(to.pb.axis[a].in, to.pb.axis[a].out))
+      return;
+  }
+  to.add("halo_missing",
+         cat("out_backprop is summed in ", what, " of ", axis_names(axes),
+             ", and each takes zeros for what it needs of its neighbours' input"),
+         "spatial shards or tiles whose halo is not exchanged", reading, true);
+}
+
+// Adds parts of the image that do not see the neighbour's rows of x: slabs, and tiles.
+void add_halos(FaultList& to) {
+  const auto padded = [](const SpatialAxis& a) {
+    return std::min(a.in, a.out) > 1 && (a.taps > 1 || a.stride != 1);
+  };
+  for (const Axes& axes : subsets(to.pb, padded)) {
+    for (const std::int64_t count : {2, 4, 8}) {
+      add_parts(to, axes, cat(count, " slabs"), [=](const SpatialAxis&) { return count; });
+    }
+    for (const std::int64_t tile : {4, 8, 16, 32}) {
+      add_parts(to, axes, cat("tiles of ", tile),
+                [=](const SpatialAxis& a) { return a.out % tile == 0 ? a.out / tile : 1; });
     }
   }
-
-  void add_memories() {
-    constexpr const char* kFormat = "a wrong data format, or a transposition that is missing";
-    constexpr const char* kOwn = "a layout of a library's own: oneDNN's blocks, or CHWN";
-    const std::string own = data_format_name(pb_);
-    WgradProblem turned = pb_;
-    turned.channels_last = !pb_.channels_last;
-    const std::string other = data_format_name(turned);
-    const auto taken = [&](const std::string& name) {
-      return cat("taken for ", name, ", not ", own);
-    };
-    const auto turned_to = [&](const std::string& name) {
-      return cat("turned to ", name, " and then taken for ", own);
-    };
-    add_memory(Memory::other_channel_place, 0, taken(other), kFormat, false);
-    add_memory(Memory::turned, 0, turned_to(other), kFormat, false);
-    add_memory(Memory::h_and_w_swapped, 0, "taken with h and w swapped", kFormat, false);
-    const int rank = pb_.spatial_rank();
-    for (const std::int64_t block : {16, 8, 4, 32}) {
-      const std::string name = cat("nC", rank > 2 ? "dhw" : rank > 1 ? "hw" : "w", block, "c");
-      add_memory(Memory::to_blocked, block, turned_to(name), kOwn, true);
-      add_memory(Memory::blocked, block, taken(name), kOwn, true);
-    }
-    if (pb_.N < 2) return;
-    add_memory(Memory::to_chwn, 0,
-               turned_to(rank > 2   ? "CDHWN"
-                         : rank > 1 ? "CHWN"
-                                    : "CWN"),
-               kOwn, true);
-  }
-
-  // Adds parts of the image that do not see the neighbour's rows of x: slabs, and tiles.
-  void add_halos() {
-    const auto padded = [](const SpatialAxis& a) {
-      return std::min(a.in, a.out) > 1 && (a.taps > 1 || a.stride != 1);
-    };
-    for (const Axes& axes : subsets(pb_, padded)) {
-      for (const std::int64_t count : {2, 4, 8}) {
-        add_parts(axes, cat(count, " slabs"), [=](const SpatialAxis&) { return count; });
-      }
-      for (const std::int64_t tile : {4, 8, 16, 32}) {
-        add_parts(axes, cat("tiles of ", tile),
-                  [=](const SpatialAxis& a) { return a.out % tile == 0 ? a.out / tile : 1; });
-      }
-    }
-  }
-
-  void add_parts(const Axes& axes, const std::string& what,
-                 const std::function<std::int64_t(const SpatialAxis&)>& parts) {
-    Reading reading = plain_;
-    for (const std::size_t a : axes) {
-      reading.parts[a] = parts(pb_.axis[a]);
-      if (reading.parts[a] < 2 || reading.parts[a] > std::min(pb_.axis[a].in, pb_.axis[a].out))
-        return;
-    }
-    add_reading("halo_missing",
-                cat("out_backprop is summed in ", what, " of ", axis_names(axes),
-                    ", and each takes zeros for what it needs of its neighbours' input"),
-                "spatial shards or tiles whose halo is not exchanged", reading, true);
-  }
-};
+}
 
 }  // namespace
 
@@ -133,8 +118,9 @@ std::string axis_names(const Axes& axes) {
   return text;
 }
 
-std::vector<Fault> faults_of_layouts(const WgradProblem& problem) {
-  return LayoutFaults(problem).take();
+void add_faults_of_layouts(FaultList& to) {
+  add_memories(to);
+  add_halos(to);
 }
 
 }  // namespace convgrad::diagnosis
