@@ -24,39 +24,14 @@ constexpr std::int64_t kMostTerms = std::int64_t{1} << 22;
 
 using List = std::vector<Fault>;
 
-// Reads blocks; once that is timed, until there is no time left.
-class TimedSource final : public BlockSource {
- public:
-  TimedSource(BlockSource& source, const Evidence& evidence)
-      : source_(source), evidence_(evidence) {}
-  Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) override {
-    if (is_timed) evidence_.stop_if_late();
-    return source_.load(plan, block, memory);
-  }
-  void finish() override { source_.finish(); }
-
-  bool is_timed = false;
-
- private:
-  BlockSource& source_;
-  const Evidence& evidence_;
-};
-
-Evidence::Clock::time_point in_seconds(double seconds) {
-  const auto now = Evidence::Clock::now();
-  if (seconds > 1e9) return Evidence::Clock::time_point::max();
-  return now + std::chrono::duration_cast<Evidence::Clock::duration>(
-                   std::chrono::duration<double>(seconds));
-}
-
 class Search {
  public:
   Search(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
          double multiply_adds, double seconds)
-      : evidence_(suspect, in_seconds(seconds)),
+      : evidence_(suspect, seconds),
         judge_(evidence_),
         images_(images),
-        source_(source, evidence_),
+        source_(source),
         pool_(pool),
         budget_(multiply_adds) {}
 
@@ -83,72 +58,67 @@ class Search {
     bool is_finite = false;      // as Fit has it
   };
 
-  // Says when a finder is called: whatever fits already, unless one fault that holds everywhere
-  // fits, or if none does.
-  enum class Stage : std::uint8_t { always, unsettled, unfitted };
-  struct Finder {
-    Stage stage;
-    bool needs_sample;
-    std::function<void(const Sample&)> find;
-  };
-
-  // Calls the finders: the surest and cheapest first.
+  // Calls the finders: the surest and cheapest first. Some are called whatever fits already, some
+  // unless one fault that holds everywhere fits, some if none does.
   void find_all() {
     const WgradProblem& pb = evidence_.problem();
     // The sample comes first: of large problems, faults take all of the budget that is left.
     const Sample sample = sampled();
+    const bool has_sample = !sample.at.empty();
     const List faults = known_faults(pb, facts_of(pb, images_, source_));
-    const auto count_and_confirm = [&](const List& list) {
-      ++result_.tried;
-      confirm(list);
-    };
-    const auto keep = [&](const std::optional<Finding>& found) {
-      if (found) fits_.push_back({*found, 0, 1});
-    };
-    const TermsBy terms_by = [&](const auto& entries, const auto& reading) {
-      budget_ -= cost(entries.size());
-      return terms_of(pb, entries, reading, images_, source_, pool_);
-    };
     try_each(faults);  // whatever time it takes: the budget bounds it
-    source_.is_timed = true;
-    const Finder finders[] = {
-        {Stage::always, true, [&](const Sample& some) { name_nonfinite(some); }},
-        {Stage::always, true,
-         [&](const Sample& some) { count_and_confirm(find_lost_pixels(evidence_, some)); }},
-        {Stage::unsettled, false, [&](const Sample&) { try_each(find_slices(evidence_)); }},
-        // Sums that repeat to the bit leave no doubt, so these are looked for besides what fits.
-        {Stage::always, true,
-         [&](const Sample& some) {
-           ++result_.tried;
-           keep(find_partials(judge_, some, settled() || rounded_once()));
-         }},
-        {Stage::unsettled, true,
-         [&](const Sample& some) {
-           count_and_confirm(find_alternatives(evidence_, some, terms_by));
-         }},
-        {Stage::unfitted, false, [&](const Sample&) { try_pairs(faults); }},
-        // Entries that are chosen for large errors would make narrow sums' too large.
-        {Stage::unfitted, true, [&](const Sample& some) {
-           keep(find_size(evidence_, by_terms(evidence_.choose_any(some.at.size()))));
-         }}};
-    for (const Finder& finder : finders) {
-      if (finder.needs_sample && sample.at.empty()) continue;
-      if (finder.stage == Stage::unsettled && settled()) continue;
-      if (finder.stage == Stage::unfitted && !fits_.empty()) continue;
+    is_timed_ = true;
+    if (has_sample) {
+      timely([&] { name_nonfinite(sample); });
+      timely([&] { try_found(find_lost_pixels(evidence_, sample)); });
+    }
+    if (!settled()) timely([&] { try_each(find_slices(evidence_)); });
+    if (has_sample) {
       timely([&] {
-        evidence_.stop_if_late();
-        finder.find(sample);
+        ++result_.tried;
+        // Sums that repeat to the bit leave no doubt, so these are looked for besides what fits.
+        keep(find_partials(judge_, sample, settled() || rounded_once()));
       });
+    }
+    if (has_sample && !settled()) {
+      const TermsBy terms_by = [&](const auto& entries, const auto& reading) {
+        return terms(entries, reading);
+      };
+      timely([&] { try_found(find_alternatives(evidence_, sample, terms_by)); });
+    }
+    if (fits_.empty()) timely([&] { try_pairs(faults); });
+    if (has_sample && fits_.empty()) {
+      // Entries that are chosen for large errors would make narrow sums' too large.
+      timely([&] { keep(find_size(evidence_, by_terms(evidence_.choose_any(sample.at.size())))); });
     }
   }
 
   // Calls what Late may end: what it has found by then is kept.
   void timely(const std::function<void()>& part) {
     try {
+      evidence_.stop_if_late();
       part();
     } catch (const Late&) {
       ++result_.untried;
     }
+  }
+
+  void try_found(const List& list) {
+    ++result_.tried;
+    confirm(list);
+  }
+  void keep(const std::optional<Finding>& found) {
+    if (found) fits_.push_back({*found, 0, 1});
+  }
+
+  // Each pass over x and dy asks for it.
+  BlockSource& source() {
+    if (is_timed_) evidence_.stop_if_late();
+    return source_;
+  }
+  std::vector<Terms> terms(std::span<const EntryTerms> entries, const Reading& reading) {
+    budget_ -= cost(entries.size());
+    return terms_of(evidence_.problem(), entries, reading, images_, source(), pool_);
   }
 
   void name_nonfinite(const Sample& sample) {
@@ -198,7 +168,7 @@ class Search {
     }
     budget_ -= cost(wanted.size());
     std::vector<EntrySum> sums;
-    if (!wanted.empty()) sums = sums_of(pb, wanted, images_, source_, pool_);
+    if (!wanted.empty()) sums = sums_of(pb, wanted, images_, source(), pool_);
     std::vector<Predicted> result;
     std::span<EntrySum> left = sums;
     for (const Fault& f : list) {
@@ -336,13 +306,11 @@ class Search {
   Sample by_terms(Positions at) {
     Sample sample;
     sample.at = std::move(at);
-    budget_ -= cost(sample.at.size());
     std::vector<EntryTerms> wanted;
     for (const std::size_t position : sample.at) {
       wanted.push_back(entry_terms(evidence_.problem(), evidence_.index(position)));
     }
-    sample.terms = terms_of(evidence_.problem(), wanted, plain_reading(evidence_.problem()),
-                            images_, source_, pool_);
+    sample.terms = terms(wanted, plain_reading(evidence_.problem()));
     return sample;
   }
 
@@ -357,28 +325,23 @@ class Search {
 
   // Reports the simplest that fit, and of these the ones that fit about as well as the best.
   void report() {
-    std::size_t simplest = SIZE_MAX;
-    double best = HUGE_VAL;
+    if (fits_.empty()) return;
+    const Fitting& best = *std::ranges::min_element(
+        fits_, {}, [](const Fitting& fit) { return std::pair(fit.complexity, fit.rms); });
     for (const Fitting& fit : fits_) {
-      if (fit.complexity < simplest) best = HUGE_VAL;
-      simplest = std::min(simplest, fit.complexity);
-      if (fit.complexity == simplest) best = std::min(best, fit.rms);
+      if (fit.complexity > best.complexity || fit.rms > std::max(1.5, 2 * best.rms)) continue;
+      if (!is_shadowed(fit)) result_.findings.push_back(fit.finding);
     }
-    for (const Fitting& fit : fits_) {
-      if (fit.complexity > simplest || fit.rms > std::max(1.5, 2 * best)) continue;
-      if (is_shadowed(fit)) continue;
-      if (result_.findings.size() < kMaxFindings) {
-        result_.findings.push_back(fit.finding);
-      } else {
-        ++result_.more;
-      }
-    }
+    const std::size_t shown = std::min(result_.findings.size(), kMaxFindings);
+    result_.more = static_cast<std::int64_t>(result_.findings.size() - shown);
+    result_.findings.resize(shown);
   }
 
   const Evidence evidence_;
   const Judge judge_;
   const Plan& images_;
-  TimedSource source_;
+  BlockSource& source_;
+  bool is_timed_ = false;
   TaskPool& pool_;
   double budget_;  // multiply-adds that are left
   List reported_;

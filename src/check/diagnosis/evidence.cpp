@@ -21,8 +21,8 @@ constexpr std::size_t kMostChosen = 4096;
 
 }  // namespace
 
-Evidence::Evidence(const Suspect& suspect, Clock::time_point end)
-    : suspect_(suspect), end_(end), all_(size()) {
+Evidence::Evidence(const Suspect& suspect, double seconds)
+    : suspect_(suspect), seconds_(seconds), all_(size()) {
   std::iota(all_.begin(), all_.end(), std::size_t{0});
   std::unordered_map<double, std::size_t> first;
   for (const std::size_t at : all_) {

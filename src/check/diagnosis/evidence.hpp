@@ -1,9 +1,9 @@
 // evidence.hpp - the suspect's entries: how far each is off, and where those lie that are wrong.
 #pragma once
 
-#include <chrono>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "check/diagnosis.hpp"
 #include "check/diagnosis/faults.hpp"
 #include "convgrad/compare.hpp"
@@ -45,8 +45,8 @@ class AxisSums {
 
 class Evidence {
  public:
-  using Clock = std::chrono::steady_clock;
-  explicit Evidence(const Suspect& suspect, Clock::time_point end = Clock::time_point::max());
+  // The search ends after so many seconds.
+  Evidence(const Suspect& suspect, double seconds);
 
   const Suspect& suspect() const { return suspect_; }
   const WgradProblem& problem() const { return suspect_.problem; }
@@ -81,7 +81,7 @@ class Evidence {
 
   // Throws Late after the end: before a pass over x and dy, and in loops that are long without one.
   void stop_if_late() const {
-    if (Clock::now() > end_) throw Late();
+    if (seconds_since(begin_) > seconds_) throw Late();
   }
 
  private:
@@ -90,7 +90,8 @@ class Evidence {
   void draw();
 
   const Suspect& suspect_;
-  const Clock::time_point end_;
+  const Clock::time_point begin_ = Clock::now();
+  const double seconds_;
   std::vector<double> errors_;
   Positions all_, wrong_, drawn_, alike_;
   bool are_different_ = true;
