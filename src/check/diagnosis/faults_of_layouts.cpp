@@ -7,6 +7,14 @@
 namespace convgrad::diagnosis {
 namespace {
 
+// Tells whether memory that is taken for this is read as it is: extents of 1 have no place.
+bool changes_nothing(const WgradProblem& pb, Memory memory, bool of_x) {
+  const Extents extent = extents_of(pb, of_x);
+  if (memory == Memory::h_and_w_swapped) return extent[1] == 1 || extent[2] == 1;
+  const bool turns = memory == Memory::other_channel_place || memory == Memory::turned;
+  return turns && (channels_of(pb, of_x) == 1 || pixels_of(extent) == 1);
+}
+
 // Adds what the memory of input, of out_backprop or of both is taken for, where that has a place.
 void add_memory(FaultList& to, Memory memory, const std::string& as, std::int64_t block = 0) {
   for (const auto& [x, dy, which] : {std::tuple{true, false, "input"},
@@ -17,7 +25,7 @@ void add_memory(FaultList& to, Memory memory, const std::string& as, std::int64_
     for (const bool of_x : {true, false}) {
       if (!(of_x ? x : dy)) continue;
       const std::int64_t channels = channels_of(to.pb, of_x);
-      fits = fits && !same_memory(to.pb, memory, of_x) &&
+      fits = fits && !changes_nothing(to.pb, memory, of_x) &&
              (block == 0 || (channels % block == 0 && channels > block));
       reading.tensor(of_x).memory = memory;
       reading.tensor(of_x).block = block;

@@ -74,17 +74,16 @@ template <typename Visit>
 void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms& entry,
                 const Planes& planes, Visit&& visit) {
   const Channel x_channel = {true, reading.x, entry.x_channel};
-  const Channel dy_channel = {false, reading.dy, entry.dy_channel};
-  const std::int64_t parts = x_channel.parts(), in = planes.size_of(x_channel);
-  const double* const x = planes.of(x_channel).data() + (parts == 1 ? 0 : in);
-  const Plane& dy = planes.of(dy_channel);
+  const std::int64_t parts = x_channel.parts(), in = pixels_of(extents_of(pb, true));
+  const double* const x = planes.of.at(x_channel).data() + (parts == 1 ? 0 : in);
+  const std::vector<double>& dy = planes.of.at({false, reading.dy, entry.dy_channel});
   std::array<std::vector<std::int64_t>, 3> at;
   const std::size_t outermost = pb.spatial_rank() > 2 ? 0 : pb.spatial_rank() > 1 ? 1 : 2;
   for (std::size_t a = 0; a < 3; ++a) at[a] = places(reading, a, entry.tap[a], a == outermost);
   // Places past the ends of an image are in the parts beside it.
   const std::int64_t least = parts == 1 ? 0 : -in, most = parts == 1 ? in : 2 * in;
   const std::int64_t H = pb.axis[1].in, W = pb.axis[2].in;
-  const std::int64_t first = planes.images().begin * pb.out_pixels();
+  const std::int64_t first = planes.images.begin * pb.out_pixels();
   std::int64_t pixel = first;
   // Another stage is read where these images have it.
   const auto source = [&](std::int64_t own) {
@@ -95,7 +94,7 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
         first;
     return other >= 0 && other < std::ssize(dy) ? other : own - first;
   };
-  for (std::int64_t n = 0; n < planes.images().size(); ++n) {
+  for (std::int64_t n = 0; n < planes.images.size(); ++n) {
     for (const std::int64_t d : at[0]) {
       for (const std::int64_t h : at[1]) {
         for (const std::int64_t w : at[2]) {
@@ -151,9 +150,9 @@ void read_blocks(const WgradProblem& problem, std::span<const Wanted> wanted, co
       if (w.reading->only.range.size() <= 0) break;
     }
   }
-  Planes planes(problem, images, source, pool);
+  std::array<BlockMemory, 2> memory;
   for (std::int64_t index = 0; index < images.schedule.blocks.count; ++index) {
-    planes.read(index, channels);
+    const Planes planes = read_planes(problem, images, source, pool, index, channels, memory);
     pool.run(std::ssize(wanted),
              [&](std::int64_t task, int) { use(static_cast<std::size_t>(task), planes); });
   }

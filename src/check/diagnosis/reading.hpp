@@ -131,9 +131,6 @@ std::vector<std::int64_t> image_starts(const WgradProblem& problem, bool of_x,
                                        const std::function<std::int64_t(std::int64_t)>& from);
 inline const char* tensor_name(bool of_x) { return of_x ? "input" : "out_backprop"; }
 
-// Is true if the memory is read as it is, whatever it is taken for: extents of 1 have no place.
-bool same_memory(const WgradProblem& problem, Memory memory, bool of_x);
-
 // Holds the largest finite numbers of the tensors in size: of all, and of each channel and image.
 struct Facts {
   struct Largest {
