@@ -195,68 +195,68 @@ void Ranges::find_by(const Added& added, const Pixels& walk, bool fine, double n
 
 namespace {
 
-std::string with_verb(const std::string& what, const std::string& verb, bool many) {
-  return cat(what, verb.empty() ? "" : many ? " are " : " is ", verb);
-}
+struct Named {
+  std::string text;
+  bool many = false;
+};
 
 // Says "row 3", or "rows 3 to 5", with what comes after.
-std::string lines_text(const char* name, std::int64_t first, std::int64_t last,
-                       const std::string& after, const std::string& verb) {
-  return first == last ? with_verb(cat(name, " ", first, after), verb, false)
-                       : with_verb(cat(name, "s ", first, " to ", last, after), verb, true);
+Named lines_named(const char* name, std::int64_t first, std::int64_t last,
+                  const std::string& after) {
+  if (first == last) return {cat(name, " ", first, after)};
+  return {cat(name, "s ", first, " to ", last, after), true};
 }
 
-// Says "p 2, q 5" of a pixel of an image.
+// Says "the pixel p 2, q 5" of a pixel of an image.
 std::string place_text(const WgradProblem& pb, std::int64_t pixel) {
   const std::int64_t Q = pb.axis[2].out, P = pb.axis[1].out;
   const std::string plane = pb.spatial_rank() > 2 ? cat("z ", pixel / Q / P, ", ") : "";
-  return cat(plane, "p ", pixel / Q % P, ", q ", pixel % Q);
+  return cat("the pixel ", plane, "p ", pixel / Q % P, ", q ", pixel % Q);
 }
 
-std::string tile_text(const WgradProblem& pb, const Pixels& pixels, const std::string& verb) {
+Named tile_named(const WgradProblem& pb, const Pixels& pixels) {
   const std::int64_t P = pb.axis[1].out, Q = pb.axis[2].out, tile = pixels.unit;
   const std::int64_t across = ceil_div(Q, tile), each = ceil_div(P, tile) * across;
   const std::int64_t id = pixels.range.begin % each, p = id / across * tile, q = id % across * tile;
-  const std::string of =
-      pixels.by == By::tile ? "every image" : cat("image ", pixels.range.begin / each);
-  return with_verb(cat("the tile p ", p, "-", std::min(p + tile, P) - 1, ", q ", q, "-",
-                       std::min(q + tile, Q) - 1, " of ", of),
-                   verb, false);
+  return {cat("the tile p ", p, "-", std::min(p + tile, P) - 1, ", q ", q, "-",
+              std::min(q + tile, Q) - 1, " of ",
+              pixels.by == By::tile ? "every image" : cat("image ", pixels.range.begin / each))};
+}
+
+Named named(const WgradProblem& pb, const Pixels& pixels) {
+  const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
+  const std::int64_t first = pixels.range.begin, last = pixels.range.end - 1;
+  switch (pixels.by) {
+    case By::line:
+      return lines_named(kLines[pixels.unit], first, last, " of every image");
+    case By::place:
+      return {place_text(pb, first) + " of every image"};
+    case By::tile:
+    case By::image_tile:
+      return tile_named(pb, pixels);
+    case By::lane:
+      return lines_named("lane", first, last,
+                         cat(" of ", pixels.unit, " that take pixels in turns"));
+    default:
+      break;
+  }
+  const std::string of_image = cat(" of image ", first / image);
+  const auto whole = [&](std::int64_t unit) { return first % unit == 0 && (last + 1) % unit == 0; };
+  if (whole(image)) return lines_named("image", first / image, last / image, "");
+  if (whole(row) && first / image == last / image) {
+    return lines_named("row", first % image / row, last % image / row, of_image);
+  }
+  if (first == last) return {place_text(pb, first % image) + of_image};
+  return {cat("pixels ", first, " to ", last, " of N*P*Q = ", pb.N * image,
+              pixels.range.size() % kChunk == 0 ? " (chunks of 512)" : ""),
+          true};
 }
 
 }  // namespace
 
 std::string pixels_text(const WgradProblem& pb, const Pixels& pixels, const std::string& verb) {
-  const Range& r = pixels.range;
-  const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
-  switch (pixels.by) {
-    case By::line:
-      return lines_text(kLines[pixels.unit], r.begin, r.end - 1, " of every image", verb);
-    case By::place:
-      return with_verb(cat("the pixel ", place_text(pb, r.begin), " of every image"), verb, false);
-    case By::tile:
-    case By::image_tile:
-      return tile_text(pb, pixels, verb);
-    case By::lane:
-      return lines_text("lane", r.begin, r.end - 1,
-                        cat(" of ", pixels.unit, " that take pixels in turns"), verb);
-    default:
-      break;
-  }
-  const std::string of_image = cat(" of image ", r.begin / image);
-  const bool one = r.begin / image == (r.end - 1) / image;
-  if (r.begin % image == 0 && r.end % image == 0) {
-    return lines_text("image", r.begin / image, r.end / image - 1, "", verb);
-  }
-  if (r.begin % row == 0 && r.end % row == 0 && one) {
-    return lines_text("row", r.begin % image / row, (r.end - 1) % image / row, of_image, verb);
-  }
-  if (r.size() == 1) {
-    return with_verb(cat("the pixel ", place_text(pb, r.begin % image), of_image), verb, false);
-  }
-  return with_verb(cat("pixels ", r.begin, " to ", r.end - 1, " of N*P*Q = ", pb.N * image,
-                       r.size() % kChunk == 0 ? " (chunks of 512)" : ""),
-                   verb, true);
+  const auto [text, many] = named(pb, pixels);
+  return cat(text, verb.empty() ? "" : many ? " are " : " is ", verb);
 }
 
 }  // namespace convgrad::diagnosis
