@@ -17,6 +17,23 @@ using Extents = std::array<std::int64_t, 4>;
 
 std::int64_t volume(const Extents& e) { return e[0] * e[1] * e[2] * e[3]; }
 
+std::size_t place_in(const Extents& e, const Extents& at) {
+  return static_cast<std::size_t>(((at[0] * e[1] + at[1]) * e[2] + at[2]) * e[3] + at[3]);
+}
+
+// Calls use(at) for all places, the last axis fastest.
+template <typename Use>
+void for_places(const Extents& extents, const Use& use) {
+  Extents at{};
+  for (at[0] = 0; at[0] < extents[0]; ++at[0]) {
+    for (at[1] = 0; at[1] < extents[1]; ++at[1]) {
+      for (at[2] = 0; at[2] < extents[2]; ++at[2]) {
+        for (at[3] = 0; at[3] < extents[3]; ++at[3]) use(at);
+      }
+    }
+  }
+}
+
 // A layout has so many places at most, and all entries' together have so many: then they take about
 // a second and 200 MB.
 constexpr std::int64_t kMostPlaces = std::int64_t{1} << 21, kMostInAll = std::int64_t{1} << 23;
@@ -90,15 +107,11 @@ class BoxSums {
  public:
   BoxSums(const std::vector<float>& terms, const Extents& extents) {
     for (std::size_t a = 0; a < 4; ++a) extents_[a] = extents[a] + 1;
-    sums_.resize(static_cast<std::size_t>(extents_[0] * extents_[1] * extents_[2] * extents_[3]));
-    std::size_t from = 0;
-    for (std::int64_t n = 1; n < extents_[0]; ++n) {
-      for (std::int64_t z = 1; z < extents_[1]; ++z) {
-        for (std::int64_t p = 1; p < extents_[2]; ++p) {
-          for (std::int64_t q = 1; q < extents_[3]; ++q) sums_[at(n, z, p, q)] = terms[from++];
-        }
-      }
-    }
+    sums_.resize(static_cast<std::size_t>(volume(extents_)));
+    auto from = terms.begin();
+    for_places(extents, [&](const Extents& at) {
+      sums_[place_in(extents_, {at[0] + 1, at[1] + 1, at[2] + 1, at[3] + 1})] = *from++;
+    });
     for (std::size_t axis = 0; axis < 4; ++axis) {
       for_lines(extents_, axis, [&](std::int64_t first, std::int64_t step) {
         for (std::int64_t i = 1; i < extents_[axis]; ++i) {
@@ -112,18 +125,15 @@ class BoxSums {
   double of(const std::array<Range, 4>& box) const {
     double sum = 0;
     for (unsigned corner = 0; corner < 16; ++corner) {
-      std::array<std::int64_t, 4> i{};
-      for (std::size_t a = 0; a < 4; ++a) i[a] = corner >> a & 1 ? box[a].begin : box[a].end;
-      sum += (std::popcount(corner) % 2 == 0 ? 1 : -1) * sums_[at(i[0], i[1], i[2], i[3])];
+      Extents at{};
+      for (std::size_t a = 0; a < 4; ++a) at[a] = corner >> a & 1 ? box[a].begin : box[a].end;
+      sum += (std::popcount(corner) % 2 == 0 ? 1 : -1) * sums_[place_in(extents_, at)];
     }
     return sum;
   }
 
  private:
-  std::size_t at(std::int64_t n, std::int64_t z, std::int64_t p, std::int64_t q) const {
-    return static_cast<std::size_t>(((n * extents_[1] + z) * extents_[2] + p) * extents_[3] + q);
-  }
-  std::array<std::int64_t, 4> extents_{};
+  Extents extents_{};
   std::vector<double> sums_;
 };
 
@@ -133,25 +143,22 @@ bool largest_box(const std::vector<float>& terms, const Extents& places, double 
                  std::array<Range, 4>& box) {
   const BoxSums sums(terms, places);
   std::array<std::vector<Range>, 4> tiles;
-  double count = 1, largest = 0;
+  Extents counts{};
   for (std::size_t a = 0; a < 4; ++a) {
     tiles[a] = tiles_of(places[a]);
-    count *= static_cast<double>(tiles[a].size());
+    counts[a] = std::ssize(tiles[a]);
   }
-  const auto look_at = [&](const std::array<Range, 4>& each) {
+  const auto count = static_cast<double>(volume(counts));
+  double largest = 0;
+  for_places(counts, [&](const Extents& at) {
+    std::array<Range, 4> each;
+    for (std::size_t a = 0; a < 4; ++a) each[a] = tiles[a][static_cast<std::size_t>(at[a])];
     const double sum = sums.of(each), square = sum * sum;
     const double squares = mean * static_cast<double>(pixel_count(each));
     if (square <= largest || square <= 2 * by_chance(squares, count)) return;
     largest = square;
     box = each;
-  };
-  for (const Range& n : tiles[0]) {
-    for (const Range& z : tiles[1]) {
-      for (const Range& p : tiles[2]) {
-        for (const Range& q : tiles[3]) look_at({n, z, p, q});
-      }
-    }
-  }
+  });
   return largest > 0;
 }
 
@@ -160,15 +167,7 @@ std::vector<float> transformed(const std::vector<float>& terms, const Extents& p
                                const Extents& padded) {
   std::vector<Complex> wave(static_cast<std::size_t>(volume(padded))), work;
   auto from = terms.begin();
-  for (std::int64_t n = 0; n < places[0]; ++n) {
-    for (std::int64_t z = 0; z < places[1]; ++z) {
-      for (std::int64_t p = 0; p < places[2]; ++p) {
-        const std::int64_t row = ((n * padded[1] + z) * padded[2] + p) * padded[3];
-        std::copy_n(from, places[3], wave.begin() + row);
-        from += places[3];
-      }
-    }
-  }
+  for_places(places, [&](const Extents& at) { wave[place_in(padded, at)] = *from++; });
   for (std::size_t axis = 0; axis < 4; ++axis) {
     if (padded[axis] == 1) continue;
     for_lines(padded, axis, [&](std::int64_t first, std::int64_t step) {
@@ -238,9 +237,9 @@ TermLayout::TermLayout(const WgradProblem& problem, TaskPool& pool,
 }
 
 template <typename Scalar>
-void TermLayout::add_entry(const Block& block, std::size_t at) {
-  const EntryTerms from = entry_terms(problem_, indices_[at]);
-  Entry& entry = entries_[at];
+void TermLayout::add_entry(const Block& block, std::size_t index) {
+  const EntryTerms from = entry_terms(problem_, indices_[index]);
+  Entry& entry = entries_[index];
   visit_pixel_lines<Scalar>(problem_, block, from.tap, [&](const PixelLine<Scalar>& line) {
     const Scalar* const x = line.x + from.x_channel * block.x_strides.c;
     const Scalar* const dy = line.dy + from.dy_channel * block.dy_strides.c;
@@ -249,12 +248,9 @@ void TermLayout::add_entry(const Block& block, std::size_t at) {
       entry.squares += term * term;
       for (std::size_t l = 0; l < layouts_.size(); ++l) {
         const Layout& layout = layouts_[l];
-        std::int64_t place = 0;
-        const std::array<std::int64_t, 4> pixel = {line.n, line.z, line.p, line.q.begin + i};
-        for (std::size_t a = 0; a < 4; ++a) {
-          place = place * layout.places[a] + layout.place(a, pixel[a]);
-        }
-        entry.terms[l][static_cast<std::size_t>(place)] += static_cast<float>(term);
+        Extents at = {line.n, line.z, line.p, line.q.begin + i};
+        for (std::size_t a = 0; a < 4; ++a) at[a] = layout.place(a, at[a]);
+        entry.terms[l][place_in(layout.places, at)] += static_cast<float>(term);
       }
     }
   });
@@ -316,39 +312,24 @@ std::vector<TermLayout::Candidate> TermLayout::widest(Entry& entry) const {
   return found;
 }
 
-double TermLayout::walk(const Entry& entry, const Candidate& candidate) const {
-  if (candidate.part.is_wave) {
-    const double power = entry.powers[candidate.layout][candidate.at];
-    return candidate.part.walk(std::sqrt(power));
-  }
-  const Layout& layout = layouts_[candidate.layout];
-  std::array<Range, 4> box{};
-  for (std::size_t a = 0; a < 4; ++a) {
-    const Range& range = candidate.part.box[a];
-    box[a] = {layout.place(a, range.begin), layout.place(a, range.end - 1) + 1};
-  }
-  double sum = 0;
-  for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
-    for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
-      for (std::int64_t p = box[2].begin; p < box[2].end; ++p) {
-        const std::int64_t row =
-            ((n * layout.places[1] + z) * layout.places[2] + p) * layout.places[3];
-        for (std::int64_t q = box[3].begin; q < box[3].end; ++q) {
-          sum += entry.terms[candidate.layout][static_cast<std::size_t>(row + q)];
-        }
-      }
-    }
-  }
-  return candidate.part.walk(sum);
-}
-
 // Takes the part that widens the entries most, beside those that were taken.
 void TermLayout::choose(const std::vector<Candidate>& candidates) {
-  std::vector<std::vector<double>> walks(candidates.size());
-  pool_.run(std::ssize(candidates), [&](std::int64_t task, int) {
-    const auto i = static_cast<std::size_t>(task);
-    for (const Entry& entry : entries_) {
-      walks[i].push_back(entry.squares > 0 ? walk(entry, candidates[i]) / entry.squares : 0);
+  std::vector<std::vector<double>> walks(candidates.size(), std::vector<double>(entries_.size()));
+  pool_.run(std::ssize(entries_), [&](std::int64_t task, int) {
+    const auto e = static_cast<std::size_t>(task);
+    const Entry& entry = entries_[e];
+    if (!(entry.squares > 0)) return;
+    const Layout& layout = layouts_[0];  // boxes are of no other
+    const BoxSums sums(entry.terms[0], layout.places);
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const Candidate& c = candidates[i];
+      std::array<Range, 4> box{};
+      for (std::size_t a = 0; a < 4; ++a) {
+        const Range& range = c.part.box[a];
+        box[a] = {layout.place(a, range.begin), layout.place(a, range.end - 1) + 1};
+      }
+      const double sum = c.part.is_wave ? std::sqrt(entry.powers[c.layout][c.at]) : sums.of(box);
+      walks[i][e] = c.part.walk(sum) / entry.squares;
     }
   });
   std::vector<double> widest(entries_.size());

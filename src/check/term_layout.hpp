@@ -76,10 +76,9 @@ class TermLayout final : public BlockSum {
     std::size_t at = 0;  // of a wave: in powers
   };
   template <typename Scalar>
-  void add_entry(const Block& block, std::size_t entry);
+  void add_entry(const Block& block, std::size_t index);
   std::vector<Candidate> widest(Entry& entry) const;
   PixelPart wave_at(const Layout& layout, std::size_t at) const;
-  double walk(const Entry& entry, const Candidate& candidate) const;
   void choose(const std::vector<Candidate>& candidates);
 
   const WgradProblem problem_;
