@@ -8,6 +8,7 @@
 #include <xtensor/xadapt.hpp>
 #include <xtensor/xmath.hpp>
 
+#include "check/groups.hpp"
 #include "check/rounding.hpp"
 #include "check/structure.hpp"
 
@@ -363,7 +364,7 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
   const std::int64_t cells = problem.group_c() * problem.K;
   result.taps.resize(static_cast<std::size_t>(problem.taps()));
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
-    const std::int64_t index = indices.empty() ? static_cast<std::int64_t>(i) : indices[i];
+    const std::int64_t index = index_at(indices, i);
     const Errors e = judge.element(index, i);
     TapErrors& tap = result.taps[static_cast<std::size_t>(index / cells)];
     ++tap.count;

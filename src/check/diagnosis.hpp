@@ -20,10 +20,6 @@ struct Suspect {
   std::span<const std::int64_t> indices;  // in [tap][c][k] order; empty: every entry
   std::span<const double> got;
   const Expected& expected;
-
-  std::int64_t index(std::size_t at) const {
-    return indices.empty() ? static_cast<std::int64_t>(at) : indices[at];
-  }
 };
 
 // match: every entry that was checked is within rounding of what the fault would give. bits: it is

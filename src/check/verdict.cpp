@@ -99,41 +99,39 @@ class SecondLook {
     return c.match() && !is_known_fault(subject);
   }
 
-  std::int64_t index(std::size_t at) const {
-    return indices_.empty() ? static_cast<std::int64_t>(at) : indices_[at];
+  // Returns so many of them at most, spread evenly.
+  static Positions spread(const Positions& positions, std::size_t most) {
+    Positions some;
+    const std::size_t count = std::min(positions.size(), most);
+    for (std::size_t i = 0; i < count; ++i) some.push_back(positions[i * positions.size() / count]);
+    return some;
   }
   std::vector<std::int64_t> indices_at(const Positions& positions) const {
     std::vector<std::int64_t> indices;
     indices.reserve(positions.size());
-    for (const std::size_t at : positions) indices.push_back(index(at));
+    for (const std::size_t at : positions) indices.push_back(index_at(indices_, at));
     return indices;
   }
 
   // Returns entries of the group, spread over it.
   Positions looked_at(const GroupError& group) const {
-    Positions inside, some;
+    Positions inside;
     PlaceWalk places(problem_, indices_);
     for (std::size_t at = 0; at < expected_.values.size(); ++at) {
       const std::size_t of = group_of(group.kind, places.next());
       const bool one = group.kind == GroupKind::element || group.kind == GroupKind::limit;
-      if (one ? index(at) == group.index : static_cast<std::int64_t>(of) == group.index) {
+      if (one ? index_at(indices_, at) == group.index
+              : static_cast<std::int64_t>(of) == group.index) {
         inside.push_back(at);
       }
     }
-    const std::size_t count = std::min(inside.size(), kLooked);
-    for (std::size_t i = 0; i < count; ++i) some.push_back(inside[i * inside.size() / count]);
-    return some;
+    return spread(inside, kLooked);
   }
 
   // Finds the parts of the pixels by which these entries may be summed, beside those of before.
   void find_parts(const Positions& positions) {
     const std::size_t most = TermLayout::entries_for(problem_, passes_.memory);
-    Positions some;
-    const std::size_t count = std::min(positions.size(), most);
-    for (std::size_t i = 0; i < count; ++i) {
-      some.push_back(positions[i * positions.size() / count]);
-    }
-    TermLayout layout(problem_, passes_.pool, indices_at(some), passes_.memory);
+    TermLayout layout(problem_, passes_.pool, indices_at(spread(positions, most)), passes_.memory);
     passes_.run(layout, TermLayout::memory_bytes(problem_, passes_.memory));
     for (const PixelPart& part : layout.parts()) {
       if (std::ranges::find(parts_, part) == parts_.end()) parts_.push_back(part);

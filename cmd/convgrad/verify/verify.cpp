@@ -201,11 +201,12 @@ class VerifyCase {
     Json list = Json::array();
     for (std::size_t i = 0; i < shown; ++i) {
       const std::size_t at = order[i].second;
+      const std::int64_t index = index_at(judged_.sample.indices, at);
       const double off = -order[i].first;
-      notes.lines.push_back(cat("  ", element_text(pb, judged_.index(at)), " got ",
-                                general(got.values[at], 9), ", want ", general(want[at], 9),
-                                ", off by ", general(off, 3), terms ? " times rounding's" : ""));
-      list.push_back({{"index", element_position(pb, judged_.index(at))},
+      notes.lines.push_back(cat("  ", element_text(pb, index), " got ", general(got.values[at], 9),
+                                ", want ", general(want[at], 9), ", off by ", general(off, 3),
+                                terms ? " times rounding's" : ""));
+      list.push_back({{"index", element_position(pb, index)},
                       {"got", number(got.values[at])},
                       {"want", number(want[at])},
                       {terms ? "rounding" : "abs", number(off)}});

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "check/diagnosis.hpp"
+#include "check/groups.hpp"
 #include "check/reference_sum.hpp"
 #include "check/sample.hpp"
 #include "check/untested.hpp"
@@ -29,11 +30,6 @@ struct PassTaken {
 };
 
 struct Judged {
-  // Returns the index of an element in [tap][c][k] order by its position among those compared.
-  std::int64_t index(std::size_t at) const {
-    return sample.indices.empty() ? static_cast<std::int64_t>(at) : sample.indices[at];
-  }
-
   WgradProblem problem;  // whose gradient has the dtype of the first result
   Sample sample;         // without indices where everything is compared
   std::vector<Gradient> results;

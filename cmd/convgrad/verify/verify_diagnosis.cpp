@@ -121,7 +121,7 @@ class Diagnoser {
     Gradient subjects[] = {{"the result", result.dtype, {}},
                            {"the golden file", judged_.golden->dtype, {}}};
     for (const std::size_t i : arbiter_elements(result, *judged_.golden, count)) {
-      indices.push_back(judged_.index(i));
+      indices.push_back(index_at(judged_.sample.indices, i));
       subjects[0].values.push_back(result.values[i]);
       subjects[1].values.push_back(judged_.golden->values[i]);
     }

@@ -6,6 +6,7 @@
 #include "base/clock.hpp"
 #include "check/diagnosis.hpp"
 #include "check/diagnosis/faults.hpp"
+#include "check/groups.hpp"
 #include "convgrad/compare.hpp"
 
 namespace convgrad::diagnosis {
@@ -52,7 +53,7 @@ class Evidence {
   const WgradProblem& problem() const { return suspect_.problem; }
   bool whole() const { return suspect_.indices.empty(); }
   std::size_t size() const { return suspect_.got.size(); }
-  std::int64_t index(std::size_t at) const { return suspect_.index(at); }
+  std::int64_t index(std::size_t at) const { return index_at(suspect_.indices, at); }
   double got(std::size_t at) const { return suspect_.got[at]; }
   double want(std::size_t at) const { return suspect_.expected.values[at]; }
   double scale(std::size_t at) const;

@@ -6,6 +6,7 @@
 
 #include "check/diagnosis.hpp"
 #include "check/diagnosis/faults.hpp"
+#include "check/groups.hpp"
 #include "check/rounding.hpp"
 
 namespace convgrad {
@@ -31,7 +32,7 @@ class Losses {
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t at = i * suspect.got.size() / count;
       at_.push_back(at);
-      indices.push_back(suspect.index(at));
+      indices.push_back(index_at(suspect.indices, at));
       entries_.push_back(all.at(at));
     }
   }
