@@ -7,7 +7,6 @@
 #include "check/diagnosis.hpp"
 #include "check/groups.hpp"
 #include "check/order_walk.hpp"
-#include "check/pixel_sum.hpp"
 #include "check/reference_sum.hpp"
 #include "check/rounding.hpp"
 #include "check/sample.hpp"

@@ -1,8 +1,8 @@
-// planes.cpp - see planes.hpp: reads channels as a reading has their memory and their numbers.
-#include "check/diagnosis/planes.hpp"
-
+// planes.cpp - see reading.hpp: reads channels as a reading has their memory and their numbers.
 #include <algorithm>
 #include <cmath>
+
+#include "check/diagnosis/reading.hpp"
 
 namespace convgrad::diagnosis {
 namespace {

@@ -2,11 +2,8 @@
 #include "check/diagnosis/reading.hpp"
 
 #include <cmath>
-#include <map>
-#include <set>
 
 #include "base/integers.hpp"
-#include "check/diagnosis/planes.hpp"
 #include "engine/kernel.hpp"
 
 namespace convgrad::diagnosis {

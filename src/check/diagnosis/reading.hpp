@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <limits>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "check/entry_sum.hpp"
@@ -140,6 +142,25 @@ struct Facts {
   Largest x = {}, dy = {};
 };
 Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& source);
+
+// A channel of x or dy is read as [n][d][h][w], with what stands beside each image.
+struct Channel {
+  bool of_x = false;
+  TensorReading as;
+  std::int64_t channel = 0;
+  auto operator<=>(const Channel&) const = default;  // NOLINT(modernize-use-nullptr)
+  std::int64_t parts() const { return as.beside ? 3 : 1; }
+};
+
+// Holds the channels that some sums need of the images of one block, from all blocks that have
+// them: a reading may take other images than its own.
+struct Planes {
+  Range images;
+  std::map<Channel, std::vector<double>> of;
+};
+Planes read_planes(const WgradProblem& problem, const Plan& plan, BlockSource& source,
+                   TaskPool& pool, std::int64_t index, const std::set<Channel>& channels,
+                   std::array<BlockMemory, 2>& memory);
 
 struct Wanted {
   const Reading* reading;
