@@ -87,7 +87,7 @@ class Evidence {
 
  private:
   void find_where();
-  bool mark_planes(std::vector<Marked>& marks) const;
+  double mark_planes(std::vector<Marked>& marks) const;
   void draw();
 
   const Suspect& suspect_;

@@ -75,10 +75,10 @@ class Splits {
     }
     for (std::int64_t count = 2; count <= std::min(pixels_, kMostSplits); ++count) {
       // Splits have equal chunks and a shorter last one, or are as even as can be.
-      const std::string of = cat(count, " splits (split-K)");
-      add_chunks(ceil_div(pixels_, count), of, "each of " + of);
+      const std::string of = cat(count, " splits (split-K)"), each = "each of " + of;
+      add_chunks(ceil_div(pixels_, count), of, each);
       add(
-          count, [&](std::int64_t i) { return pixels_ * i / count; }, of);
+          count, [&](std::int64_t i) { return pixels_ * i / count; }, of, each);
     }
     // A block of one pixel makes numpy's array_split; those of an inner loop are powers of two.
     for (const std::int64_t block : {1, 64, 32, 128, 16}) add_even(block);
@@ -87,24 +87,18 @@ class Splits {
   std::vector<Split> list;
 
  private:
-  void add(std::vector<std::int64_t> ends, const std::string& parts, const std::string& each) {
-    // Parts of one pixel are products, whose rounding is another fault.
-    if (ends.size() < 2 || std::ssize(ends) >= pixels_) return;
-    if (seen_.insert(ends).second) list.push_back({ends, parts, each});
-  }
   // Adds so many parts, of which part i ends before end(i + 1).
   template <typename End>
-  void add(std::int64_t count, const End& end, const std::string& of) {
+  void add(std::int64_t count, const End& end, const std::string& parts, const std::string& each) {
+    // Parts of one pixel are products, whose rounding is another fault.
+    if (count < 2 || count >= pixels_) return;
     std::vector<std::int64_t> ends;
     for (std::int64_t i = 1; i <= count; ++i) ends.push_back(std::min(end(i), pixels_));
-    add(std::move(ends), of, "each of " + of);
+    if (seen_.insert(ends).second) list.push_back({ends, parts, each});
   }
   void add_chunks(std::int64_t chunk, const std::string& parts, const std::string& each) {
-    std::vector<std::int64_t> ends;
-    for (std::int64_t end = chunk; end - chunk < pixels_; end += chunk) {
-      ends.push_back(std::min(end, pixels_));
-    }
-    add(std::move(ends), parts, each);
+    add(
+        ceil_div(pixels_, chunk), [&](std::int64_t i) { return i * chunk; }, parts, each);
   }
 
   // Parts take the same number of blocks each, or the first ones one more.
@@ -114,12 +108,10 @@ class Splits {
       const std::string of =
           cat(count, " splits (split-K) of ",
               block == 1 ? std::string("even sizes") : cat("whole blocks of ", block, " pixels"));
-      add(
-          count,
-          [&](std::int64_t i) {
-            return (blocks / count * i + std::min(i, blocks % count)) * block;
-          },
-          of);
+      const auto end = [&](std::int64_t i) {
+        return (blocks / count * i + std::min(i, blocks % count)) * block;
+      };
+      add(count, end, of, "each of " + of);
       add_chunks(ceil_div(blocks, count) * block, of, "each of " + of);
     }
   }

@@ -21,8 +21,8 @@ struct Slicing {
   std::string order, name;  // "tap_order", "tap"
   char letter;
   std::int64_t count;
-  Fault::Map slice;                                // of an index
-  std::function<std::string(std::int64_t)> label;  // of a slice
+  Fault::Map slice;                               // of an index
+  std::function<std::string(std::size_t)> label;  // of a slice
 };
 
 std::vector<Slicing> slicings(const WgradProblem& pb) {
@@ -92,7 +92,6 @@ std::vector<std::size_t> contents(const Evidence& evidence, const Slices& slices
 
 std::string order_text(const Slicing& s, const std::vector<std::size_t>& from) {
   const std::size_t n = from.size();
-  const auto label = [&](std::size_t i) { return s.label(static_cast<std::int64_t>(i)); };
   const auto all = [&](const std::function<std::size_t(std::size_t)>& map) {
     for (std::size_t i = 0; i < n; ++i) {
       if (from[i] != map(i)) return false;
@@ -104,7 +103,8 @@ std::string order_text(const Slicing& s, const std::vector<std::size_t>& from) {
     if (from[i] != i) moved.push_back(i);
   }
   if (moved.size() == 2) {
-    return cat("the ", s.name, "s ", label(moved[0]), " and ", label(moved[1]), " are exchanged");
+    return cat("the ", s.name, "s ", s.label(moved[0]), " and ", s.label(moved[1]),
+               " are exchanged");
   }
   if (all([&](std::size_t i) { return (i ^ 1) < n ? i ^ 1 : i; })) {
     return cat("the ", s.name, "s are exchanged in pairs, ", s.letter, " and ", s.letter, "^1");
@@ -117,18 +117,17 @@ std::string order_text(const Slicing& s, const std::vector<std::size_t>& from) {
   }
   std::string text;
   for (std::size_t i = 0; i < std::min(n, kMostNamed); ++i) {
-    text += cat(i > 0 ? "," : "", s.letter == 't' ? label(from[i]) : cat(from[i]));
+    text += cat(i > 0 ? "," : "", s.letter == 't' ? s.label(from[i]) : cat(from[i]));
   }
   return cat("its ", s.name, "s are in the order ", text, n > kMostNamed ? ",..." : "");
 }
 
 std::string copies_text(const Slicing& s, const std::vector<std::size_t>& from) {
-  const auto label = [&](std::size_t i) { return s.label(static_cast<std::int64_t>(i)); };
   std::string text;
   std::size_t copies = 0;
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (from[i] == i || copies++ >= kMostCopies) continue;
-    text += cat(text.empty() ? "" : ", ", s.name, " ", label(i), " holds ", label(from[i]));
+    text += cat(text.empty() ? "" : ", ", s.name, " ", s.label(i), " holds ", s.label(from[i]));
   }
   return copies > kMostCopies ? cat(text, " and ", copies - kMostCopies, " more hold others")
                               : text;
