@@ -145,8 +145,8 @@ class Search {
   }
 
   // Predicts by values that are there, without sums.
-  Predicted predicted_at(const Fault& f, const Positions& at) const {
-    Predicted predicted;
+  Expected predicted_at(const Fault& f, const Positions& at) const {
+    Expected predicted;
     for (const std::size_t position : at) {
       const std::size_t from =
           f.moved ? static_cast<std::size_t>(f.moved(static_cast<std::int64_t>(position)))
@@ -158,7 +158,7 @@ class Search {
   }
 
   // Predicts for these entries by each of the list.
-  std::vector<Predicted> predicted(const List& list, const Positions& at) {
+  std::vector<Expected> predicted(const List& list, const Positions& at) {
     const WgradProblem& pb = evidence_.problem();
     std::vector<Wanted> wanted;
     for (const Fault& f : list) {
@@ -169,22 +169,21 @@ class Search {
     budget_ -= cost(wanted.size());
     std::vector<EntrySum> sums;
     if (!wanted.empty()) sums = sums_of(pb, wanted, images_, source(), pool_);
-    std::vector<Predicted> result;
+    std::vector<Expected> result;
     std::span<EntrySum> left = sums;
     for (const Fault& f : list) {
       if (is_known(f)) {
         result.push_back(predicted_at(f, at));
         continue;
       }
-      Expected expected = expected_of(pb, {}, left.first(at.size()));
+      result.push_back(expected_of(pb, {}, left.first(at.size())));
       left = left.subspan(at.size());
-      result.push_back({std::move(expected.values), std::move(expected.scales)});
     }
     return result;
   }
 
   // Keeps the fault if it explains these entries.
-  void consider(const Fault& f, const Positions& at, const Predicted& values, bool plain = false) {
+  void consider(const Fault& f, const Positions& at, const Expected& values, bool plain = false) {
     const auto fit = judge_.judge(at, values, f.bits, plain);
     if (!fit || is_reported(f, *fit, at)) return;
     // An attribute of all taps is not another one for some of them.
@@ -225,7 +224,7 @@ class Search {
       ++result_.untried;
     }
     const Positions at = evidence_.choose(entries);
-    const std::vector<Predicted> values = predicted(list, at);
+    const std::vector<Expected> values = predicted(list, at);
     List left;
     for (std::size_t f = 0; f < list.size(); ++f) {
       if (judge_.judge(at, values[f], 0, false, true)) left.push_back(list[f]);
@@ -254,7 +253,7 @@ class Search {
         std::min(std::max(budget_, 0.0) / 2 / cost(list.size()), 1.0 * kConfirmed);
     const Positions at =
         evidence_.choose(std::max(kLooks[0], static_cast<std::size_t>(affordable)));
-    const std::vector<Predicted> values = predicted(list, at);
+    const std::vector<Expected> values = predicted(list, at);
     for (std::size_t f = 0; f < list.size(); ++f) consider(list[f], at, values[f]);
   }
 

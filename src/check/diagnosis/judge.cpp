@@ -142,7 +142,7 @@ std::optional<double> Judge::misfit(const Trial& t) const {
   return good ? std::optional(rms) : std::nullopt;
 }
 
-std::optional<Fit> Judge::judge(const Positions& at, const Predicted& predicted, double bits,
+std::optional<Fit> Judge::judge(const Positions& at, const Expected& predicted, double bits,
                                 bool plain, bool lenient) const {
   for (const Filling& filling : fillings_) {
     // Three faults at once would explain anything.

@@ -10,11 +10,6 @@ namespace convgrad::diagnosis {
 // One element tells at most the bits of a float32.
 inline constexpr double kMostBits = 24;
 
-// A fault makes these values of some entries, and rounding leaves errors of these scales.
-struct Predicted {
-  std::vector<double> values, scales;
-};
-
 // Predicted values explain the suspect as they are, with another fault on top that is read off the
 // gradient (a factor, a narrow type, a part that is 0), or only in one place.
 struct Fit {
@@ -62,10 +57,11 @@ inline constexpr double kDigitBits = 3.4;
 inline constexpr int kMostDigits = 17;
 std::string digits(double value, int count);
 
-// A trial puts a filling with its number on top of what is predicted.
+// A trial puts a filling with its number on top of what is predicted: values, and scales of the
+// errors that rounding leaves.
 struct Trial {
   const Positions& at;
-  const Predicted& predicted;
+  const Expected& predicted;
   const Filling& filling;
   bool plain, lenient;
   double bits;
@@ -82,7 +78,7 @@ class Judge {
   // Returns the first of the fillings with which the predicted values explain these entries. bits
   // is what it cost to find the fault. plain: the values are those that are expected. lenient: this
   // is a first look at a few entries, which may not tell enough.
-  std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits, bool plain,
+  std::optional<Fit> judge(const Positions& at, const Expected& predicted, double bits, bool plain,
                            bool lenient = false) const;
 
  private:

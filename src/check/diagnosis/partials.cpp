@@ -129,8 +129,8 @@ class Splitter {
 
   // A part that rounding takes over the middle between two numbers is a step off. Where that is
   // not rare, the scale has it.
-  Predicted predicted(const Split& split, std::size_t count) const {
-    Predicted result;
+  Expected predicted(const Split& split, std::size_t count) const {
+    Expected result;
     for (std::size_t e = 0; e < count; ++e) {
       const double own = evidence_.scale(sample_.at[e]);
       const double part_error = own / std::sqrt(static_cast<double>(split.ends.size()));
@@ -202,8 +202,8 @@ class Splitter {
 
  private:
   // Predicts by such sums of so many pixels each, which are added without a rounding.
-  Predicted in_blocks(const NarrowSum& how, std::size_t pixels, std::size_t count) const {
-    Predicted result;
+  Expected in_blocks(const NarrowSum& how, std::size_t pixels, std::size_t count) const {
+    Expected result;
     for (std::size_t e = 0; e < count; ++e) {
       evidence_.stop_if_late();
       const Terms& terms = sample_.terms[e];
@@ -242,7 +242,7 @@ class Splitter {
   }
 
   // Returns a finding if that explains the sample but for some slips.
-  std::optional<Finding> judged(Predicted all, const Fit::Part& part, bool total = false) const {
+  std::optional<Finding> judged(Expected all, const Fit::Part& part, bool total = false) const {
     bool bits = true;
     std::set<double> told;  // that rounding does not bring about; each may be so by chance
     const DType out = evidence_.problem().out_dtype;
@@ -263,17 +263,17 @@ class Splitter {
     if (!fit || !fit->parts.empty()) return std::nullopt;
     return finding(part, *fit, bits && total ? Certainty::bits : Certainty::match, kept.size());
   }
-  bool explains(const Predicted& p, std::size_t e) const {
+  bool explains(const Expected& p, std::size_t e) const {
     const std::size_t at = sample_.at[e];
     return evidence_.fits(at, p.values[e], p.scales[e]) || evidence_.error(at) <= kRightAnyway;
   }
-  bool possible(const Predicted& p, double slips) const {
+  bool possible(const Expected& p, double slips) const {
     for (std::size_t e = 0; e < p.values.size(); ++e) {
       if (!explains(p, e) && --slips < 0) return false;
     }
     return true;
   }
-  Positions without_slips(Predicted& p) const {
+  Positions without_slips(Expected& p) const {
     Positions kept;
     for (std::size_t e = 0; e < p.values.size(); ++e) {
       if (!explains(p, e)) continue;
