@@ -74,8 +74,8 @@ bool ArrayComparison::add_pair(Value got, Value want) {
 }
 
 template <typename Value>
-void ArrayComparison::add_values(std::span<const Value> got, std::span<const Value> want,
-                                 std::span<double> difference) {
+void ArrayComparison::add(const std::vector<Value>& got, const std::vector<Value>& want,
+                          std::span<double> difference) {
   for (std::size_t i = 0; i < got.size(); ++i) {
     const Value g = got[i], w = want[i];
     const bool match = add_pair(g, w);
@@ -95,9 +95,9 @@ void ArrayComparison::add_values(std::span<const Value> got, std::span<const Val
   }
 }
 
-template void ArrayComparison::add_values(std::span<const double>, std::span<const double>,
-                                          std::span<double>);
-template void ArrayComparison::add_values(std::span<const long double>,
-                                          std::span<const long double>, std::span<double>);
+template void ArrayComparison::add(const std::vector<double>&, const std::vector<double>&,
+                                   std::span<double>);
+template void ArrayComparison::add(const std::vector<long double>&, const std::vector<long double>&,
+                                   std::span<double>);
 
 }  // namespace convgrad

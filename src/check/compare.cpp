@@ -90,20 +90,22 @@ class Judge {
                   Hint("use --rtol and --atol, --max-ulp or --bitwise"));
     }
     ++result.count;
-    result.abs.keep_larger({e.abs, index, got, want});
-    result.rel.keep_larger({e.rel, index, got, want});
-    result.ulp.keep_larger({e.ulp, index, got, want});
+    const auto keep = [&](ElementError& kept, double value) {
+      kept.keep_larger({value, index, got, want});
+    };
+    keep(result.abs, e.abs);
+    keep(result.rel, e.rel);
+    keep(result.ulp, e.ulp);
     const double scale = expected_.scales.empty() ? 0 : expected_.scales[at];
-    if (scale <= kClear * std::fabs(want)) result.clear_rel.keep_larger({e.rel, index, got, want});
+    if (scale <= kClear * std::fabs(want)) keep(result.clear_rel, e.rel);
     if (e.ulp > result.clear_ulp.value && scale <= rounding_step(out_, want)) {
-      result.clear_ulp = {e.ulp, index, got, want};
+      keep(result.clear_ulp, e.ulp);
     }
-    if (result.has_bound) result.ratio.keep_larger({e.ratio, index, got, want});
+    if (result.has_bound) keep(result.ratio, e.ratio);
     if (!e.pass && result.mismatches++ == 0) result.first_mismatch = {e.abs, index, got, want};
     result.got_nonfinite.count(got);
     result.want_nonfinite.count(e.target);
     result.all_zero = result.all_zero && want == 0;
-    result.all_equal = result.all_equal && e.equal;
     result.within_bound = result.within_bound && e.within_bound;
     if (std::isfinite(e.abs) && std::isfinite(got) && std::isfinite(want)) {
       error_squares_ += static_cast<long double>(e.abs) * e.abs;

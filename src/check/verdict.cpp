@@ -214,20 +214,11 @@ class SecondLook {
   // Compares these entries, with other scales.
   Comparison compare(const Subject& subject, const Positions& positions,
                      std::vector<double> scales) const {
-    const Expected& e = expected_;
-    Expected some;
+    Expected some = picked(expected_, positions);
     some.bias = Expected::Bias::any;  // of which the whole gradient tells more
     some.scales = std::move(scales);
-    std::vector<double> got;
-    for (const std::size_t at : positions) {
-      got.push_back(subject.values[at]);
-      some.values.push_back(e.values[at]);
-      if (!e.tails.empty()) some.tails.push_back(e.tails[at]);
-      some.magnitudes.push_back(e.magnitudes[at]);
-      some.limits.push_back(e.limits[at]);
-    }
-    return compare_gradients(problem_, subject.dtype, indices_at(positions), got, some,
-                             rules_.tolerance);
+    return compare_gradients(problem_, subject.dtype, indices_at(positions),
+                             picked(subject.values, positions), some, rules_.tolerance);
   }
 
   // What is spent at what may be right.

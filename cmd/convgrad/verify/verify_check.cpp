@@ -30,16 +30,6 @@ std::vector<double> rounded_values(const WgradProblem& problem, const double* dw
   return values;
 }
 
-std::vector<double> picked(const std::vector<double>& values,
-                           const std::vector<std::int64_t>& indices) {
-  std::vector<double> result;
-  result.reserve(indices.size());
-  for (const std::int64_t index : indices) {
-    result.push_back(values[static_cast<std::size_t>(index)]);
-  }
-  return result;
-}
-
 // Reads the whole file, or the entries of the sample.
 Gradient read_judged(const std::string& path, const WgradProblem& problem, const Sample& sample) {
   if (sample.indices.empty()) return read_in_order(path, problem);
@@ -112,12 +102,7 @@ class Pass {
   Expected take_expected(const Sample& sample) {
     if (sampled_) return sampled_->take_expected();
     Expected whole = reference_->take_expected();
-    if (sample.indices.empty()) return whole;
-    for (std::vector<double>* each :
-         {&whole.values, &whole.tails, &whole.magnitudes, &whole.scales, &whole.limits}) {
-      if (!each->empty()) *each = picked(*each, sample.indices);
-    }
-    return whole;
+    return sample.indices.empty() ? whole : picked(whole, sample.indices);
   }
 
   // Returns why whatever is computed from these tensors would match, or "".
