@@ -230,14 +230,13 @@ class SecondLook {
     return {problem_, subject, indices_, expected, rules_.summation.factor};
   }
   std::optional<Structure> inputs_were_rounded(const Subject& subject, const Expected& expected) {
-    if (passes_.images == nullptr) return {};
-    return rounded_inputs(own_part(subject, expected).suspect(), *passes_.images, passes_.source,
-                          passes_.pool, budget());
+    if (!passes_.images) return {};
+    return rounded_inputs(own_part(subject, expected).suspect(), *passes_.images, budget());
   }
   bool is_known_fault(const Subject& subject) {
-    if (passes_.images == nullptr) return false;
-    const Diagnosis found = diagnose(own_part(subject, expected_).suspect(), *passes_.images,
-                                     passes_.source, passes_.pool, budget());
+    if (!passes_.images) return false;
+    const Diagnosis found =
+        diagnose(own_part(subject, expected_).suspect(), *passes_.images, budget());
     return std::ranges::any_of(found.findings,
                                [](const Finding& f) { return f.certainty != Certainty::size; });
   }
@@ -374,7 +373,8 @@ Verdict judge_gradient(const WgradProblem& problem, const void* x, const void* d
     sum.finish();
   };
   const std::int64_t limit = options.memory_limit_bytes;
-  Passes passes = {pool, run, source, &images, limit > 0 ? limit : this_machine().memory_bytes};
+  Passes passes = {pool, run, Images{images, source, pool},
+                   limit > 0 ? limit : this_machine().memory_bytes};
   const Subject subject = {problem.out_dtype, got};
   return std::move(judge(problem, {}, expected, {&subject, 1}, rules, &passes).all[0]);
 }

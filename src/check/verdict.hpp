@@ -17,11 +17,8 @@ struct Passes {
   TaskPool& pool;
   // Adds all blocks to a sum, which takes so many bytes, and finishes it.
   std::function<void(BlockSum& sum, std::int64_t bytes)> run;
-  // The known faults read whole images, from a source, as image_plan() plans them; they are not
-  // tried where images is null.
-  BlockSource& source;
-  const Plan* images = nullptr;
-  std::int64_t memory = 0;  // the limit, in bytes
+  std::optional<Images> images;  // without these the known faults are not tried
+  std::int64_t memory = 0;       // the limit, in bytes
 };
 
 // Holds one gradient: values of dtype, one for each of the indices or for all entries.

@@ -367,7 +367,9 @@ Passes Rereader::passes() {
     run_job(job_, plan_job(job_, planned), nullptr, &sum);
     sum.finish();
   };
-  return {pool_, run, source_, why_no_images_.empty() ? &images_ : nullptr, memory_limit(options_)};
+  const Images images = {images_, source_, pool_};
+  return {pool_, run, why_no_images_.empty() ? std::optional(images) : std::nullopt,
+          memory_limit(options_)};
 }
 
 }  // namespace convgrad::cli

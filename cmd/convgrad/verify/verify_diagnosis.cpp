@@ -145,10 +145,10 @@ class Diagnoser {
     const double checked_s = judged_.pass ? judged_.pass->timing.timing.total_s : 0;
     const OwnPart own(pb, {subject.dtype, subject.values}, indices, expected,
                       options_.verify.alpha.value_or(1));
-    report_.add(name,
-                diagnose(own.suspect(), *passes_.images, passes_.source, passes_.pool,
-                         full_ ? kNoLimit : std::max(kQuickBudget, spent),
-                         full_ ? HUGE_VAL : std::max(kQuickSeconds, kQuickTimes * checked_s)));
+    report_.add(
+        name,
+        diagnose(own.suspect(), *passes_.images, full_ ? kNoLimit : std::max(kQuickBudget, spent),
+                 full_ ? HUGE_VAL : std::max(kQuickSeconds, kQuickTimes * checked_s)));
   }
 
   const Job& job_;

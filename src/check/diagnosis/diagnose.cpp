@@ -26,14 +26,8 @@ using List = std::vector<Fault>;
 
 class Search {
  public:
-  Search(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
-         double multiply_adds, double seconds)
-      : evidence_(suspect, seconds),
-        judge_(evidence_),
-        images_(images),
-        source_(source),
-        pool_(pool),
-        budget_(multiply_adds) {}
+  Search(const Suspect& suspect, const Images& images, double multiply_adds, double seconds)
+      : evidence_(suspect, seconds), judge_(evidence_), images_(images), budget_(multiply_adds) {}
 
   Diagnosis run() {
     const WgradProblem& pb = evidence_.problem();
@@ -65,7 +59,7 @@ class Search {
     // The sample comes first: of large problems, faults take all of the budget that is left.
     const Sample sample = sampled();
     const bool has_sample = !sample.at.empty();
-    const List faults = known_faults(pb, facts_of(pb, images_, source_));
+    const List faults = known_faults(pb, facts_of(images_));
     try_each(faults);  // whatever time it takes: the budget bounds it
     is_timed_ = true;
     if (has_sample) {
@@ -112,13 +106,13 @@ class Search {
   }
 
   // Each pass over x and dy asks for it.
-  BlockSource& source() {
+  const Images& images() const {
     if (is_timed_) evidence_.stop_if_late();
-    return source_;
+    return images_;
   }
   std::vector<Terms> terms(std::span<const EntryTerms> entries, const Reading& reading) {
     budget_ -= cost(entries.size());
-    return terms_of(evidence_.problem(), entries, reading, images_, source(), pool_);
+    return terms_of(entries, reading, images());
   }
 
   void name_nonfinite(const Sample& sample) {
@@ -168,7 +162,7 @@ class Search {
     }
     budget_ -= cost(wanted.size());
     std::vector<EntrySum> sums;
-    if (!wanted.empty()) sums = sums_of(pb, wanted, images_, source(), pool_);
+    if (!wanted.empty()) sums = sums_of(wanted, images());
     std::vector<Expected> result;
     std::span<EntrySum> left = sums;
     for (const Fault& f : list) {
@@ -338,10 +332,8 @@ class Search {
 
   const Evidence evidence_;
   const Judge judge_;
-  const Plan& images_;
-  BlockSource& source_;
+  const Images images_;
   bool is_timed_ = false;
-  TaskPool& pool_;
   double budget_;  // multiply-adds that are left
   List reported_;
   std::vector<Fitting> fits_;
@@ -369,9 +361,9 @@ Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes) {
   return plan;
 }
 
-Diagnosis diagnose(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
-                   double multiply_adds, double seconds) {
-  return diagnosis::Search(suspect, images, source, pool, multiply_adds, seconds).run();
+Diagnosis diagnose(const Suspect& suspect, const Images& images, double multiply_adds,
+                   double seconds) {
+  return diagnosis::Search(suspect, images, multiply_adds, seconds).run();
 }
 
 }  // namespace convgrad

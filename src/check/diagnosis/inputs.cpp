@@ -38,15 +38,15 @@ class Losses {
   }
 
   // Returns one row for each fault.
-  std::vector<std::vector<double>> of(const std::vector<Fault>& faults, const Plan& images,
-                                      BlockSource& source, TaskPool& pool) const {
+  std::vector<std::vector<double>> of(const std::vector<Fault>& faults,
+                                      const Images& images) const {
     std::vector<diagnosis::Wanted> wanted;
     for (const Fault& fault : faults) {
       for (const std::int64_t index : indices_) {
         wanted.push_back({&fault.reading, fault.terms(pb_, index)});
       }
     }
-    std::vector<EntrySum> sums = diagnosis::sums_of(pb_, wanted, images, source, pool);
+    std::vector<EntrySum> sums = diagnosis::sums_of(wanted, images);
     const Expected predicted = expected_of(pb_, {}, sums);
     std::vector<std::vector<double>> lost(faults.size());
     for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -101,8 +101,8 @@ double squares(const std::vector<double>& values) {
 
 }  // namespace
 
-std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& images,
-                                        BlockSource& source, TaskPool& pool, double multiply_adds) {
+std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& images,
+                                        double multiply_adds) {
   const WgradProblem& pb = suspect.problem;
   std::vector<Fault> faults = diagnosis::known_faults(pb);
   std::erase_if(faults, [](const Fault& fault) {
@@ -111,7 +111,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& imag
   });
   if (faults.empty()) return {};
   const Losses first(suspect, std::min(suspect.got.size(), kFirst));
-  const std::vector<std::vector<double>> each = first.of(faults, images, source, pool);
+  const std::vector<std::vector<double>> each = first.of(faults, images);
   std::vector<Fault> left;
   for (std::size_t f = 0; f < faults.size(); ++f) {
     const double part = std::sqrt(squares(each[f]) / first.squares_of_errors());
@@ -123,7 +123,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& imag
   const Losses some(
       suspect,
       std::min(suspect.got.size(), std::max(kLeastEntries, static_cast<std::size_t>(affordable))));
-  const std::vector<std::vector<double>> lost = some.of(left, images, source, pool);
+  const std::vector<std::vector<double>> lost = some.of(left, images);
   std::optional<Structure> found;
   for (std::size_t f = 0; f < left.size(); ++f) {
     auto like = resemblance(pb, some.entries(), lost[f], kSought, Expected::Bias::none);

@@ -149,21 +149,22 @@ class Filler {
 
 }  // namespace
 
-Planes read_planes(const WgradProblem& problem, const Plan& plan, BlockSource& source,
-                   TaskPool& pool, std::int64_t index, const std::set<Channel>& channels,
+Planes read_planes(const Images& images, std::int64_t block, const std::set<Channel>& channels,
                    std::array<BlockMemory, 2>& memory) {
-  const Block own = source.load(plan, index, memory[0]);
+  const auto& [plan, source, pool] = images;
+  const Block own = source.load(plan, block, memory[0]);
   Planes planes = {own.pixels[0], {}};
   std::vector<Filler> fillers;
   std::set<std::int64_t> blocks;
   for (const Channel& channel : channels) {
-    fillers.emplace_back(problem, planes.images, channel).add_blocks(plan, blocks);
+    fillers.emplace_back(plan.problem, planes.images, channel).add_blocks(plan, blocks);
   }
-  for (const std::int64_t other : blocks) {
-    const Block block = other == index ? own : source.load(plan, other, memory[1]);
-    run_tasks(pool, problem.dtype, std::ssize(fillers), {}, [&](std::int64_t task, auto scalar) {
-      fillers[static_cast<std::size_t>(task)].fill<decltype(scalar)>(block);
-    });
+  for (const std::int64_t i : blocks) {
+    const Block other = i == block ? own : source.load(plan, i, memory[1]);
+    const auto fill = [&](std::int64_t task, auto scalar) {
+      fillers[static_cast<std::size_t>(task)].fill<decltype(scalar)>(other);
+    };
+    run_tasks(pool, plan.problem.dtype, std::ssize(fillers), {}, fill);
   }
   for (Filler& filler : fillers) planes.of[filler.channel()] = filler.take();
   return planes;

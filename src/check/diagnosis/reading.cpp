@@ -135,9 +135,8 @@ void visit_all(const WgradProblem& pb, const Reading& plain, const Reading& read
 // Calls use(i, planes) for each of the wanted, by any thread, once their channels of a block are
 // there.
 template <typename Use>
-void read_blocks(const WgradProblem& problem, std::span<const Wanted> wanted, const Plan& images,
-                 BlockSource& source, TaskPool& pool, Use&& use) {
-  const Reading plain = plain_reading(problem);
+void read_blocks(std::span<const Wanted> wanted, const Images& images, Use&& use) {
+  const Reading plain = plain_reading(images.plan.problem);
   std::set<Channel> channels;
   for (const Wanted& w : wanted) {
     for (const Reading* reading : {w.reading, &plain}) {
@@ -148,12 +147,12 @@ void read_blocks(const WgradProblem& problem, std::span<const Wanted> wanted, co
     }
   }
   std::array<BlockMemory, 2> memory;
-  for (std::int64_t index = 0; index < images.schedule.blocks.count; ++index) {
-    const Planes planes = read_planes(problem, images, source, pool, index, channels, memory);
-    pool.run(std::ssize(wanted),
-             [&](std::int64_t task, int) { use(static_cast<std::size_t>(task), planes); });
+  for (std::int64_t index = 0; index < images.plan.schedule.blocks.count; ++index) {
+    const Planes planes = read_planes(images, index, channels, memory);
+    images.pool.run(std::ssize(wanted),
+                    [&](std::int64_t task, int) { use(static_cast<std::size_t>(task), planes); });
   }
-  source.finish();
+  images.source.finish();
 }
 
 }  // namespace
@@ -229,7 +228,8 @@ std::int64_t step_count(const WgradProblem& pb, const Pixels& walk) {
   }
 }
 
-Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& source) {
+Facts facts_of(const Images& images) {
+  const WgradProblem& problem = images.plan.problem;
   Facts facts;
   Timing timing;
   const auto add = [&](const void* data, const Range& n, bool of_x) {
@@ -256,7 +256,7 @@ Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& sou
     add(block.x, block.pixels[0], true);
     add(block.dy, block.pixels[0], false);
   };
-  stream_blocks(images, source, use, timing);
+  stream_blocks(images.plan, images.source, use, timing);
   return facts;
 }
 
@@ -287,8 +287,8 @@ std::vector<double> running_sums(const Terms& terms) {
   return sums;
 }
 
-std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
-                              const Plan& images, BlockSource& source, TaskPool& pool) {
+std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& images) {
+  const WgradProblem& problem = images.plan.problem;
   const Reading plain = plain_reading(problem);
   std::vector<EntrySum> sums(wanted.size());
   const SumRules rules(problem, {});
@@ -302,7 +302,7 @@ std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wante
       sum.add<Scalar>(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);
     });
   };
-  read_blocks(problem, wanted, images, source, pool, [&](std::size_t i, const Planes& planes) {
+  read_blocks(wanted, images, [&](std::size_t i, const Planes& planes) {
     if (problem.dtype == DType::f64) {
       add_to(double{}, wanted[i], planes, sums[i]);
     } else {
@@ -312,9 +312,9 @@ std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wante
   return sums;
 }
 
-std::vector<Terms> terms_of(const WgradProblem& problem, std::span<const EntryTerms> entries,
-                            const Reading& reading, const Plan& images, BlockSource& source,
-                            TaskPool& pool) {
+std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Reading& reading,
+                            const Images& images) {
+  const WgradProblem& problem = images.plan.problem;
   const std::int64_t count = term_count(problem);
   std::vector<Terms> result(entries.size());
   for (Terms& terms : result) {
@@ -323,7 +323,7 @@ std::vector<Terms> terms_of(const WgradProblem& problem, std::span<const EntryTe
   }
   std::vector<Wanted> wanted;
   for (const EntryTerms& entry : entries) wanted.push_back({&reading, entry});
-  read_blocks(problem, wanted, images, source, pool, [&](std::size_t i, const Planes& planes) {
+  read_blocks(wanted, images, [&](std::size_t i, const Planes& planes) {
     visit_read(problem, reading, entries[i], planes, [&](const Term& term) {
       result[i].x[static_cast<std::size_t>(term.pixel)] = term.x;
       result[i].dy[static_cast<std::size_t>(term.pixel)] = term.dy;

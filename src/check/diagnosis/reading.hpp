@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
+#include "check/diagnosis.hpp"
 #include "check/entry_sum.hpp"
-#include "engine/run.hpp"
 
 namespace convgrad::diagnosis {
 
@@ -141,7 +141,7 @@ struct Facts {
   };
   Largest x = {}, dy = {};
 };
-Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& source);
+Facts facts_of(const Images& images);
 
 // A channel of x or dy is read as [n][d][h][w], with what stands beside each image.
 struct Channel {
@@ -158,8 +158,7 @@ struct Planes {
   Range images;
   std::map<Channel, std::vector<double>> of;
 };
-Planes read_planes(const WgradProblem& problem, const Plan& plan, BlockSource& source,
-                   TaskPool& pool, std::int64_t index, const std::set<Channel>& channels,
+Planes read_planes(const Images& images, std::int64_t block, const std::set<Channel>& channels,
                    std::array<BlockMemory, 2>& memory);
 
 struct Wanted {
@@ -167,17 +166,15 @@ struct Wanted {
   EntryTerms terms;
 };
 // Sums entries by their readings, in one pass over x and dy.
-std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
-                              const Plan& images, BlockSource& source, TaskPool& pool);
+std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& images);
 
 // Holds x and dy of an entry's terms by a reading, one for each pixel of dy; zeros where the tap is
 // outside x.
 struct Terms {
   std::vector<double> x, dy;
 };
-std::vector<Terms> terms_of(const WgradProblem& problem, std::span<const EntryTerms> entries,
-                            const Reading& reading, const Plan& images, BlockSource& source,
-                            TaskPool& pool);
+std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Reading& reading,
+                            const Images& images);
 double product(Product how, DType dtype, double x, double dy);
 // Returns the sums of the first terms: none, one, two and so on.
 std::vector<double> running_sums(const Terms& terms);
