@@ -160,14 +160,14 @@ struct Means {
 
 }  // namespace
 
-void widen_scales(const WgradProblem& pb, bool whole, const Summation& summation,
-                  std::span<const double> plain, std::span<const double> drift,
-                  Expected& expected) {
+void set_scales(const WgradProblem& pb, bool whole, const Summation& summation,
+                std::span<const RoundingScale> judged, Expected& expected) {
   const auto number = [](std::int64_t n) { return static_cast<double>(n); };
-  const double used = number(std::ranges::count_if(drift, [](double d) { return d > 0; }));
+  const double used =
+      number(std::ranges::count_if(judged, [](const RoundingScale& j) { return j.drift > 0; }));
   // All that have terms, elements of the same c and k, of the same tap and k, and of the same tap,
   // c and group. All elements of a sample are one group.
-  std::vector<Means> means = {{1, whole ? used : number(std::ssize(plain))}};
+  std::vector<Means> means = {{1, whole ? used : number(std::ssize(judged))}};
   if (whole) {
     means.emplace_back(pb.group_c() * pb.K, number(pb.taps()));
     means.emplace_back(pb.taps() * pb.K, number(pb.group_c()));
@@ -177,25 +177,30 @@ void widen_scales(const WgradProblem& pb, bool whole, const Summation& summation
   const auto groups = static_cast<std::size_t>(pb.groups);
   const auto for_each = [&](const auto& visit) {
     PlaceWalk places(pb, {});
-    for (std::size_t at = 0; at < plain.size(); ++at) {
+    for (std::size_t at = 0; at < judged.size(); ++at) {
       const EntryPlaces p = places.next();
       visit(at, std::array{std::size_t{0}, p.c * K + p.k, p.tap * K + p.k,
                            (p.tap * Cg + p.c) * groups + p.group});
     }
   };
   for_each([&](std::size_t at, const std::array<std::size_t, 4>& of) {
-    for (std::size_t m = 0; m < means.size(); ++m) means[m].rms[of[m]] += plain[at] * plain[at];
+    const double square = judged[at].plain * judged[at].plain;
+    for (std::size_t m = 0; m < means.size(); ++m) means[m].rms[of[m]] += square;
   });
   for (Means& each : means) {
     for (double& square : each.rms) square = each.count > 0 ? std::sqrt(square / each.count) : 0;
   }
   const double own_limit = plain_limit(1);
+  expected.scales.reserve(judged.size());
+  expected.limits.reserve(judged.size());
   double wider = 0;
   Products biased;
   for_each([&](std::size_t at, const std::array<std::size_t, 4>& of) {
-    double& scale = expected.scales[at];
-    if (drift[at] > 0) biased.add(plain[at], expected.values[at] / scale);
-    double largest = std::fabs(plain[at]);
+    const auto& [own, limit, plain, drift] = judged[at];
+    double& scale = expected.scales.emplace_back(own);
+    expected.limits.push_back(limit);
+    if (drift > 0) biased.add(plain, expected.values[at] / scale);
+    double largest = std::fabs(plain);
     bool systematic = largest > own_limit;
     for (std::size_t m = 0; m < means.size(); ++m) {
       largest = std::max(largest, means[m].rms[of[m]]);
@@ -204,7 +209,7 @@ void widen_scales(const WgradProblem& pb, bool whole, const Summation& summation
     if (!systematic) return;
     ++wider;
     scale *= largest;
-    if (scale > kDriftSeen * drift[at]) scale = std::max(scale, kDriftGranted * drift[at]);
+    if (scale > kDriftSeen * drift) scale = std::max(scale, kDriftGranted * drift);
   });
   using Bias = Expected::Bias;
   const bool any = wider > kSystematicPart * used || biased.bits(1) >= kBiasedBits;
