@@ -260,24 +260,21 @@ class Search {
       if (!f.moved && !f.rare) others.insert(others.begin(), f);  // those of precision first
     }
     moves.resize(std::min(moves.size(), kPairedMoves));
-    std::vector<std::pair<std::size_t, std::size_t>> order;  // the likeliest of both first
-    for (std::size_t m = 0; m < moves.size(); ++m) {
-      for (std::size_t o = 0; o < others.size(); ++o) order.emplace_back(m, o);
-    }
-    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-      return 4 * a.first + a.second < 4 * b.first + b.second;
-    });
     List pairs;
-    for (const auto& [m, o] : order) {
-      // A move goes with any reading; two readings do not go together.
-      Fault pair = others[o];
-      pair.name = moves[m].name + "+" + others[o].name;
-      pair.text = moves[m].text + ", and " + others[o].text;
-      const bool both = !moves[m].cause.empty() && !others[o].cause.empty();
-      pair.cause = moves[m].cause + (both ? "; " : "") + others[o].cause;
-      pair.moved = moves[m].moved;
-      pair.faults = 2;
-      pairs.push_back(std::move(pair));
+    // The likeliest of both come first. A move goes with any reading; two readings do not go
+    // together.
+    for (std::size_t rank = 0; rank < 4 * moves.size() + others.size(); ++rank) {
+      for (std::size_t m = 0; m < moves.size() && 4 * m <= rank; ++m) {
+        if (rank - 4 * m >= others.size()) continue;
+        const Fault &move = moves[m], &other = others[rank - 4 * m];
+        Fault& pair = pairs.emplace_back(other);
+        pair.name = move.name + "+" + other.name;
+        pair.text = move.text + ", and " + other.text;
+        const bool both = !move.cause.empty() && !other.cause.empty();
+        pair.cause = move.cause + (both ? "; " : "") + other.cause;
+        pair.moved = move.moved;
+        pair.faults = 2;
+      }
     }
     result_.tried += static_cast<std::int64_t>(pairs.size());
     confirm(screened(screened(std::move(pairs), kPairLook), kLooks[1]));
