@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <map>
-#include <numeric>
 
 #include "check/rounding.hpp"
 
@@ -24,24 +23,6 @@ constexpr double kLeastBits = 12;
 // A factor this near 1 is not told from rounding where a result is rounded twice: about a step of
 // bfloat16.
 constexpr double kFactorSeen = 0.01;
-
-// Adds up the bits by which a fault is more likely than chance. Elements that hold the same
-// numbers, and of which the same is predicted, count once.
-class Pieces {
- public:
-  void add(std::size_t want, double predicted, double bits, bool repeated) {
-    double& most = repeated ? pieces_[{want, std::bit_cast<std::uint64_t>(predicted)}] : sum_;
-    most = repeated ? std::max(most, bits) : most + bits;
-  }
-  double sum() const {
-    return std::accumulate(pieces_.begin(), pieces_.end(), sum_,
-                           [](double sum, const auto& piece) { return sum + piece.second; });
-  }
-
- private:
-  std::map<std::pair<std::size_t, std::uint64_t>, double> pieces_;
-  double sum_ = 0;
-};
 
 }  // namespace
 
@@ -119,7 +100,10 @@ Judge::Rest Judge::rest(const Trial& t, std::size_t i) const {
 // Returns the root mean square of error/scale, if all is as a right explanation leaves it.
 std::optional<double> Judge::misfit(const Trial& t) const {
   double before = 0, after = 0, squares = 0;
-  Pieces bits;
+  // The bits by which a fault is more likely than chance. Elements that hold the same numbers, and
+  // of which the same is predicted, count once.
+  double bits = 0;
+  std::map<std::pair<std::size_t, std::uint64_t>, double> pieces;
   for (std::size_t i = 0; i < t.at.size(); ++i) {
     const std::size_t at = t.at[i];
     const Rest r = rest(t, i);
@@ -131,14 +115,20 @@ std::optional<double> Judge::misfit(const Trial& t) const {
     const double old = std::min(e_.error(at) * e_.scale(at) / r.larger, 1e6);
     before += old * old;
     after += std::pow(r.left * r.unit / r.larger, 2);
-    bits.add(e_.first_alike(at), t.predicted.values[i], told(t, i, r.larger, r.spared),
-             !e_.are_different());
+    double more = told(t, i, r.larger, r.spared);
+    if (!e_.are_different()) {
+      const auto number = std::bit_cast<std::uint64_t>(t.predicted.values[i]);
+      double& most = pieces[{e_.first_alike(at), number}];
+      more = std::max(more - most, 0.0);
+      most += more;
+    }
+    bits += more;
   }
   const auto count = static_cast<double>(t.at.size());
   const double rms = std::sqrt(squares / count);
   const double part = t.lenient ? kUnexplainedAtFirst : kUnexplained;
   const bool good = rms <= kSlack * group_factor(count) && after <= part * before &&
-                    (t.lenient || bits.sum() >= kLeastBits + t.bits);
+                    (t.lenient || bits >= kLeastBits + t.bits);
   return good ? std::optional(rms) : std::nullopt;
 }
 

@@ -166,9 +166,7 @@ std::optional<Fault> moved_slices(const Evidence& evidence, const Slicing& s, co
   }
   const std::vector<std::size_t> from = contents(evidence, slices);
   if (from.empty()) return std::nullopt;
-  std::vector<std::size_t> sorted = from;
-  std::sort(sorted.begin(), sorted.end());
-  const bool permuted = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  const bool permuted = std::set(from.begin(), from.end()).size() == from.size();
   const auto sources = std::make_shared<std::vector<std::int64_t>>();
   std::size_t moved = 0;
   for (std::size_t i = 0; i < from.size(); ++i) moved += from[i] != i ? 1 : 0;
