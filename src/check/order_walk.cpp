@@ -240,20 +240,21 @@ template <typename Scalar>
 void TermLayout::add_entry(const Block& block, std::size_t index) {
   const EntryTerms from = entry_terms(problem_, indices_[index]);
   Entry& entry = entries_[index];
-  visit_pixel_lines<Scalar>(problem_, block, from.tap, [&](const PixelLine<Scalar>& line) {
-    const Scalar* const x = line.x + from.x_channel * block.x_strides.c;
-    const Scalar* const dy = line.dy + from.dy_channel * block.dy_strides.c;
-    for (std::int64_t i = 0; i < line.q.size(); ++i) {
-      const double term = to_double(x[i * line.x_step]) * to_double(dy[i * line.dy_step]);
-      entry.squares += term * term;
-      for (std::size_t l = 0; l < layouts_.size(); ++l) {
-        const Layout& layout = layouts_[l];
-        Extents at = {line.n, line.z, line.p, line.q.begin + i};
-        for (std::size_t a = 0; a < 4; ++a) at[a] = layout.place(a, at[a]);
-        entry.terms[l][place_in(layout.places, at)] += static_cast<float>(term);
-      }
-    }
-  });
+  visit_pixel_lines<Scalar>(
+      problem_, block, block.pixels, from.tap, [&](const PixelLine<Scalar>& line) {
+        const Scalar* const x = line.x + from.x_channel * block.x_strides.c;
+        const Scalar* const dy = line.dy + from.dy_channel * block.dy_strides.c;
+        for (std::int64_t i = 0; i < line.q.size(); ++i) {
+          const double term = to_double(x[i * line.x_step]) * to_double(dy[i * line.dy_step]);
+          entry.squares += term * term;
+          for (std::size_t l = 0; l < layouts_.size(); ++l) {
+            const Layout& layout = layouts_[l];
+            Extents at = {line.n, line.z, line.p, line.q.begin + i};
+            for (std::size_t a = 0; a < 4; ++a) at[a] = layout.place(a, at[a]);
+            entry.terms[l][place_in(layout.places, at)] += static_cast<float>(term);
+          }
+        }
+      });
 }
 
 void TermLayout::add(const Block& block, std::int64_t, const Progress& progress) {
@@ -420,7 +421,7 @@ void PartSum::add_unit(const Block& block, const Unit& unit, Sums& sums) const {
     return weights_[axis][static_cast<std::size_t>(pixel) * parts + part];
   };
   const TapPlace tap = tap_place(pb, unit.tap);
-  visit_pixel_lines<Scalar>(pb, block, tap, [&](const PixelLine<Scalar>& at) {
+  visit_pixel_lines<Scalar>(pb, block, block.pixels, tap, [&](const PixelLine<Scalar>& at) {
     std::array<std::complex<double>, TermLayout::kMostParts> of_line;
     for (std::size_t i = 0; i < parts; ++i) {
       of_line[i] = weight(0, at.n, i) * weight(1, at.z, i) * weight(2, at.p, i);

@@ -136,11 +136,12 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
     ++pixels;
     if (pixels % kBatchPixels == 0 || (longest > 0 && pixels % longest == 0)) add_pending();
   };
-  visit_pixel_lines<Scalar>(pb, block, tap_place(pb, at.tap), [&](const PixelLine<Scalar>& line) {
-    for (std::int64_t i = 0; i < line.q.size(); ++i) {
-      add_pixel(line.x + i * line.x_step, line.dy + i * line.dy_step);
-    }
-  });
+  visit_pixel_lines<Scalar>(pb, block, block.pixels, tap_place(pb, at.tap),
+                            [&](const PixelLine<Scalar>& line) {
+                              for (std::int64_t i = 0; i < line.q.size(); ++i) {
+                                add_pixel(line.x + i * line.x_step, line.dy + i * line.dy_step);
+                              }
+                            });
   if (next.pixels > 0) add_pending();
   if (at.group == 0 && at.c_begin == 0) seen_[static_cast<std::size_t>(at.tap)] = pixels;
 }
