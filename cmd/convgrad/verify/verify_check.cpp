@@ -23,13 +23,6 @@ std::vector<double> in_hwio_order(const WgradProblem& problem, const std::vector
   return result;
 }
 
-// Returns what the sums become in a file of the problem's dtype.
-std::vector<double> rounded_values(const WgradProblem& problem, const double* dw) {
-  std::vector<double> values(dw, dw + problem.dw_count());
-  for (double& value : values) value = rounded(problem.out_dtype, value);
-  return values;
-}
-
 // Reads the whole file, or the entries of the sample.
 Gradient read_judged(const std::string& path, const WgradProblem& problem, const Sample& sample) {
   if (sample.indices.empty()) return read_in_order(path, problem);
@@ -290,7 +283,8 @@ Judged gather(Job& job, const VerifyCommand& options, bool needs_reference) {
   Pass pass(job, judged.problem, options, needs_reference, judged.sample);
   judged.pass = pass.run(options);
   if (pass.dw() != nullptr) {
-    std::vector<double> values = rounded_values(judged.problem, pass.dw());
+    std::vector<double> values(pass.dw(), pass.dw() + judged.problem.dw_count());
+    for (double& value : values) value = rounded(judged.problem.out_dtype, value);
     if (v.sample) values = picked(values, judged.sample.indices);
     judged.results.push_back({std::string(algorithm_name(judged.pass->plan)),
                               judged.problem.out_dtype, std::move(values)});
