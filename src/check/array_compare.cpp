@@ -11,22 +11,13 @@ namespace convgrad {
 Tolerance default_tolerance(DType got, DType want) {
   const DType dtype = coarser_dtype(got, want);
   Tolerance result = {.criterion = Criterion::tolerance, .atol = 1e-5};
-  switch (dtype) {
-    case DType::f16:
-      result.rtol = 1e-3;
-      break;
-    case DType::bf16:
-      result.rtol = 1.6e-2;
-      break;
-    case DType::f32:
-      result.rtol = 1.3e-6;
-      break;
-    case DType::f64:
-      result.rtol = result.atol = 1e-7;
-      break;
-    default:  // a step between two numbers
-      result.rtol = 2 * unit_roundoff(dtype);
-      result.atol = smallest_subnormal(dtype);
+  if (dtype == DType::f64) {
+    result.rtol = result.atol = 1e-7;
+  } else if (is_float8(dtype)) {  // a step between two numbers
+    result.rtol = 2 * unit_roundoff(dtype);
+    result.atol = smallest_subnormal(dtype);
+  } else {
+    result.rtol = dtype == DType::f16 ? 1e-3 : dtype == DType::bf16 ? 1.6e-2 : 1.3e-6;
   }
   return result;
 }

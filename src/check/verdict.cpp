@@ -226,17 +226,23 @@ class SecondLook {
     const auto entries = static_cast<double>(expected_.values.size());
     return std::max(kSecondLookBudget, entries * static_cast<double>(term_count(problem_)));
   }
-  OwnPart own_part(const Subject& subject, const Expected& expected) const {
-    return {problem_, subject, indices_, expected, rules_.summation.factor};
+  // Has the faults of a gradient looked for, where that can be.
+  void search(const Subject& subject, const Expected& expected,
+              const std::function<void(const Suspect&)>& use) {
+    if (!passes_.images) return;
+    with_own_part(problem_, subject, indices_, expected, rules_.summation.factor, use);
   }
   std::optional<Structure> inputs_were_rounded(const Subject& subject, const Expected& expected) {
-    if (!passes_.images) return {};
-    return rounded_inputs(own_part(subject, expected).suspect(), *passes_.images, budget());
+    std::optional<Structure> found;
+    search(subject, expected, [&](const Suspect& suspect) {
+      found = rounded_inputs(suspect, *passes_.images, budget());
+    });
+    return found;
   }
   bool is_known_fault(const Subject& subject) {
-    if (!passes_.images) return false;
-    const Diagnosis found =
-        diagnose(own_part(subject, expected_).suspect(), *passes_.images, budget());
+    Diagnosis found;
+    search(subject, expected_,
+           [&](const Suspect& suspect) { found = diagnose(suspect, *passes_.images, budget()); });
     return std::ranges::any_of(found.findings,
                                [](const Finding& f) { return f.certainty != Certainty::size; });
   }
@@ -304,27 +310,29 @@ std::string would_match_too(const WgradProblem& problem, std::span<const std::in
 
 }  // namespace
 
-OwnPart::OwnPart(const WgradProblem& problem, const Subject& subject,
-                 std::span<const std::int64_t> indices, const Expected& expected, double factor)
-    : problem_(problem), subject_(subject), indices_(indices), expected_(expected) {
-  problem_.out_dtype = subject.dtype;
-  if (factor == 1 && expected.added.empty()) return;
-  problem_.out_dtype = DType::f64;  // which has all of these numbers
-  values_.assign(subject.values.begin(), subject.values.end());
-  own_ = expected;
-  for (std::size_t i = 0; i < values_.size(); ++i) {
+void with_own_part(const WgradProblem& problem, const Subject& subject,
+                   std::span<const std::int64_t> indices, const Expected& expected, double factor,
+                   const std::function<void(const Suspect&)>& use) {
+  WgradProblem pb = problem;
+  pb.out_dtype = subject.dtype;
+  if (factor == 1 && expected.added.empty()) return use({pb, indices, subject.values, expected});
+  pb.out_dtype = DType::f64;  // which has all of these numbers
+  std::vector<double> values(subject.values.begin(), subject.values.end());
+  Expected own = expected;
+  for (std::size_t i = 0; i < values.size(); ++i) {
     const double added = expected.added.empty() ? 0 : expected.added[i];
-    const double half = rounding_step(subject.dtype, values_[i]) / 2;
+    const double half = rounding_step(subject.dtype, values[i]) / 2;
     const double tail = expected.tails.empty() ? 0 : expected.tails[i];
-    values_[i] = (values_[i] - added) / factor;
-    own_.values[i] = ((expected.values[i] - added) + tail) / factor;
-    own_.magnitudes[i] /= std::fabs(factor);
-    own_.scales[i] = root_of_squares(own_.scales[i], half / std::sqrt(3)) / std::fabs(factor);
-    own_.limits[i] = (own_.limits[i] + half) / std::fabs(factor);
+    values[i] = (values[i] - added) / factor;
+    own.values[i] = ((expected.values[i] - added) + tail) / factor;
+    own.magnitudes[i] /= std::fabs(factor);
+    own.scales[i] = root_of_squares(own.scales[i], half / std::sqrt(3)) / std::fabs(factor);
+    own.limits[i] = (own.limits[i] + half) / std::fabs(factor);
   }
-  own_.tails.assign(own_.tails.size(), 0);
-  own_.added.clear();
-  own_.squares /= factor * factor;
+  own.tails.assign(own.tails.size(), 0);
+  own.added.clear();
+  own.squares /= factor * factor;
+  use({pb, indices, values, own});
 }
 
 Expected exact_entries(const WgradProblem& problem, const std::vector<std::int64_t>& indices,

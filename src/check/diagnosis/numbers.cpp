@@ -18,7 +18,7 @@ constexpr int kMostAdded = 16, kLargestScale = 24;
 
 struct Factor {
   double value;
-  std::string name;
+  std::string name;  // " (1/N)"
 };
 
 std::vector<Factor> known_factors(const WgradProblem& pb) {
@@ -27,8 +27,8 @@ std::vector<Factor> known_factors(const WgradProblem& pb) {
   for (const double small : {2.0, 3.0, 4.0}) factors.push_back({small, ""});
   const auto add = [&](double count, const std::string& name) {
     if (!(count > 1)) return;
-    factors.push_back({1 / count, "1/" + name});
-    factors.push_back({count, name});
+    factors.push_back({1 / count, cat(" (1/", name, ")")});
+    factors.push_back({count, cat(" (", name, ")")});
   };
   const double N = static_cast<double>(pb.N), pixels = static_cast<double>(pb.out_pixels());
   const int rank = pb.spatial_rank();
@@ -41,7 +41,7 @@ std::vector<Factor> known_factors(const WgradProblem& pb) {
   add(static_cast<double>(pb.C), "C");
   add(static_cast<double>(pb.K), "K");
   for (int count = 2; count <= kMostAdded; ++count) {
-    factors.push_back({1.0 / count, cat("1/", count)});
+    factors.push_back({1.0 / count, cat(" (1/", count, ")")});
   }
   for (int power = 5; power <= kLargestScale; ++power) {
     add(std::ldexp(1.0, power), cat("2^", power));
@@ -130,9 +130,7 @@ bool Judge::find_factor(Trial& trial) const {
   };
   for (const Factor& known : known_factors(e_.problem())) {
     if (std::fabs(known.value / fitted - 1) > 0.1 || !good(known.value, kFactorBits)) continue;
-    trial.number = factor_part(
-        known.value,
-        cat(digits(known.value, 9), known.name.empty() ? "" : cat(" (", known.name, ")")));
+    trial.number = factor_part(known.value, digits(known.value, 9) + known.name);
     return true;
   }
   // The fitted number itself need not be the one: it has the errors of what it was fitted to.
