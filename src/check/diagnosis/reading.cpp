@@ -18,44 +18,40 @@ std::int64_t part_of(std::int64_t extent, std::int64_t count, std::int64_t index
   return index < larger ? index / (size + 1) : extent % count + (index - larger) / size;
 }
 
+// Returns the place that is read for one outside x.
+std::int64_t outside_place(Outside how, std::int64_t at, std::int64_t extent, bool outermost) {
+  const std::int64_t last = extent - 1, reflected = at < 0 ? -at : 2 * last - at;
+  switch (how) {
+    case Outside::constant:
+      return kPadding;
+    case Outside::edge:
+      return at < 0 ? 0 : last;
+    case Outside::reflected:
+      return reflected < 0 || reflected > last ? kNowhere : reflected;
+    case Outside::wrapped:
+      return (at % extent + extent) % extent;
+    case Outside::images:
+      return outermost ? at : kNowhere;
+    default:
+      return kNowhere;
+  }
+}
+
 // Returns the place in x that each output position of an axis meets under a tap.
 std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int64_t tap,
                                  bool outermost) {
   const SpatialAxis& axis = reading.axis[a];
+  const Range &in = reading.in[a], &out = reading.out[a];
+  const std::int64_t parts = reading.parts[a];
   std::vector<std::int64_t> result;
   for (std::int64_t o = 0; o < axis.out; ++o) {
     std::int64_t at = input_at(axis, o, tap);
-    const std::int64_t last = axis.in - 1;
-    if (at < 0 || at > last) {
-      switch (reading.outside) {
-        case Outside::constant:
-          at = kPadding;
-          break;
-        case Outside::edge:
-          at = at < 0 ? 0 : last;
-          break;
-        case Outside::reflected:
-          at = at < 0 ? -at : 2 * last - at;
-          if (at < 0 || at > last) at = kNowhere;
-          break;
-        case Outside::wrapped:
-          at = (at % axis.in + axis.in) % axis.in;
-          break;
-        case Outside::images:
-          if (outermost) break;
-          [[fallthrough]];
-        default:
-          at = kNowhere;
-      }
-    } else if (at < reading.in[a].begin || at >= reading.in[a].end) {
-      at = kNowhere;
-    }
-    if (o < reading.out[a].begin || o >= reading.out[a].end) at = kNowhere;
-    const std::int64_t parts = reading.parts[a];
-    if (parts > 1 && at >= 0 && part_of(axis.in, parts, at) != part_of(axis.out, parts, o)) {
-      at = kNowhere;
-    }
-    result.push_back(at);
+    const bool inside = at >= 0 && at < axis.in;
+    if (!inside) at = outside_place(reading.outside, at, axis.in, outermost);
+    const bool lost =
+        (inside && (at < in.begin || at >= in.end)) || o < out.begin || o >= out.end ||
+        (parts > 1 && at >= 0 && part_of(axis.in, parts, at) != part_of(axis.out, parts, o));
+    result.push_back(lost ? kNowhere : at);
   }
   return result;
 }
@@ -83,12 +79,9 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
   const std::int64_t first = planes.images.begin * pb.out_pixels();
   std::int64_t pixel = first;
   // Another stage is read where these images have it.
-  const auto source = [&](std::int64_t own) {
-    const std::int64_t other =
-        (reading.stages_exchanged
-             ? own / reading.stage % 2 == 0 ? own + reading.stage : own - reading.stage
-             : own - reading.stage) -
-        first;
+  const auto place_in_dy = [&](std::int64_t own) {
+    const bool later = reading.stages_exchanged && own / reading.stage % 2 == 0;
+    const std::int64_t other = own + (later ? reading.stage : -reading.stage) - first;
     return other >= 0 && other < std::ssize(dy) ? other : own - first;
   };
   for (std::int64_t n = 0; n < planes.images.size(); ++n) {
@@ -96,8 +89,7 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
       for (const std::int64_t h : at[1]) {
         for (const std::int64_t w : at[2]) {
           const std::int64_t own = pixel++;
-          const std::int64_t at_dy = reading.stage == 0 ? own - first : source(own);
-          const double value = dy[static_cast<std::size_t>(at_dy)];
+          const double value = dy[static_cast<std::size_t>(place_in_dy(own))];
           if (d == kNowhere || h == kNowhere || w == kNowhere) continue;
           if (d == kPadding || h == kPadding || w == kPadding) {
             visit(Term{reading.padding, value, own});
