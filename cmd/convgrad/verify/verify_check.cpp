@@ -95,20 +95,19 @@ class Pass {
   Expected take_expected(const Sample& sample) {
     if (sampled_) return sampled_->take_expected();
     Expected whole = reference_->take_expected();
-    return sample.indices.empty() ? whole : picked(whole, sample.indices);
+    if (sample.indices.empty()) return whole;
+    return picked(whole, sample.indices);
   }
 
-  // Returns why whatever is computed from these tensors would match, or "".
-  std::string vacuous(const Expected& e) const { return vacuous(e, elements(e)); }
-  // Returns the parts that would match whatever is computed, where not all of the gradient would.
-  std::vector<std::string> not_tested(const Expected& e) const {
-    const Elements n = elements(e);
-    std::vector<std::string> what = untested_.texts();
-    if (n.overflow + n.underflow > 0) {
-      what.push_back(cat(n.overflow + n.underflow, " of ", e.values.size(), " elements, which ",
-                         beyond_text(n, "")));
-    }
-    return what;
+  // Says why whatever is computed from these tensors would match, or which parts of it would.
+  void say_untested(Judged& judged) const {
+    const Elements n = elements(judged.expected);
+    judged.vacuous = vacuous(judged.expected, n);
+    if (!judged.vacuous.empty()) return;
+    judged.not_tested = untested_.texts();
+    if (n.overflow + n.underflow == 0) return;
+    judged.not_tested.push_back(cat(n.overflow + n.underflow, " of ", judged.expected.values.size(),
+                                    " elements, which ", beyond_text(n, "")));
   }
 
  private:
@@ -302,8 +301,7 @@ Judged gather(Job& job, const VerifyCommand& options, bool needs_reference) {
       add_to_buffer(job.problem.dtype, judged.problem.out_dtype, v.beta.value_or(1), judged.buffer,
                     judged.expected);
     }
-    judged.vacuous = pass.vacuous(judged.expected);
-    if (judged.vacuous.empty()) judged.not_tested = pass.not_tested(judged.expected);
+    pass.say_untested(judged);
   }
   return judged;
 }
