@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "check/diagnosis/ranges.hpp"
 #include "check/diagnosis/search.hpp"
 
 namespace convgrad::diagnosis {
@@ -18,7 +17,7 @@ namespace {
 // definition stay below 4 with 64 entries (normal errors of 0.7), those in other orders below 12.
 // What passes here is confirmed as any fault is, so these bound the time alone, as the numbers of
 // entries do.
-constexpr double kLeastError = 8, kTolerance = 4, kToleranceOfOrders = 12;
+constexpr double kLeastError = 8, kTolerance = 4;
 constexpr std::size_t kEntries = 64, kEntriesOfMany = 12;
 // A number is read off to as many digits as bring it so near to the best one, as a part of what
 // the entries leave of it: their errors are about an eighth of that.
@@ -64,7 +63,7 @@ class Alternatives {
         terms_by_(terms_by),
         plain_(plain_reading(pb_)),
         clues_(first_of(diagnosis::clues(evidence, sample), kEntries)),
-        ranges_(pb_, first_of(clues_, kEntriesOfMany), kToleranceOfOrders) {}
+        ranges_(pb_, first_of(clues_, kEntriesOfMany)) {}
 
   std::vector<Fault> take() {
     if (clues_.empty()) return {};
@@ -239,7 +238,7 @@ std::vector<Clue> clues(const Evidence& evidence, const Sample& sample) {
 
 std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& sample) {
   const WgradProblem& pb = evidence.problem();
-  const Ranges ranges(pb, clues(evidence, sample), kToleranceOfOrders);
+  const Ranges ranges(pb, clues(evidence, sample));
   const Added added =
       added_by(sample, ranges.clues(),
                [](std::size_t, const Terms& t, std::size_t i) { return t.x[i] * t.dy[i]; });

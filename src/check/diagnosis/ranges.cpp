@@ -1,10 +1,9 @@
-// ranges.cpp - see ranges.hpp.
-#include "check/diagnosis/ranges.hpp"
-
+// ranges.cpp - see search.hpp: Ranges, and what pixels are called.
 #include <algorithm>
 #include <cmath>
 
 #include "base/integers.hpp"
+#include "check/diagnosis/search.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
