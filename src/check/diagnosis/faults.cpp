@@ -309,6 +309,37 @@ struct Faults : FaultList {
 
 }  // namespace
 
+Axes spatial_axes(const WgradProblem& pb) {
+  const int rank = pb.spatial_rank();
+  return rank > 2 ? Axes{0, 1, 2} : rank > 1 ? Axes{1, 2} : Axes{2};
+}
+
+std::vector<Axes> subsets(const WgradProblem& pb,
+                          const std::function<bool(const SpatialAxis&)>& useful) {
+  std::vector<Axes> result;
+  const Axes all = spatial_axes(pb);
+  for (std::size_t bits = 1; bits < std::size_t{1} << all.size(); ++bits) {
+    Axes axes;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if ((bits >> i & 1) != 0) axes.push_back(all[i]);
+    }
+    if (std::all_of(axes.begin(), axes.end(), [&](std::size_t a) { return useful(pb.axis[a]); })) {
+      result.push_back(axes);
+    }
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Axes& a, const Axes& b) { return a.size() < b.size(); });
+  return result;
+}
+
+std::string axis_names(const Axes& axes) {
+  std::string text;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    text += cat(i == 0 ? "" : i + 1 < axes.size() ? ", " : " and ", kAxisNames[axes[i]]);
+  }
+  return text;
+}
+
 bool Fault::moves_only(const WgradProblem& problem) const {
   return !x_channel && !dy_channel && reading == plain_reading(problem);
 }
