@@ -63,7 +63,7 @@ class Alternatives {
         terms_by_(terms_by),
         plain_(plain_reading(pb_)),
         clues_(first_of(diagnosis::clues(evidence, sample), kEntries)),
-        ranges_(pb_, first_of(clues_, kEntriesOfMany)) {}
+        few_(first_of(clues_, kEntriesOfMany)) {}
 
   std::vector<Fault> take() {
     if (clues_.empty()) return {};
@@ -77,11 +77,11 @@ class Alternatives {
  private:
   // Adds what the reading does in the pixels in which it explains the errors.
   void add_in_pixels(const Fault& everywhere, const Added& added, int least_usual) {
-    if (ranges_.fits_everywhere(added, 1)) {
+    if (fits_everywhere(few_, added)) {
       found_.push_back(everywhere);
       return;
     }
-    for (const Candidate& c : ranges_.find(added, {Pixels{}}, 1, least_usual)) {
+    for (const Candidate& c : find_ranges(pb_, few_, added, {Pixels{}}, 1, least_usual)) {
       Fault& fault = found_.emplace_back(everywhere);
       fault.text += cat(", in ", pixels_text(pb_, c.pixels, ""), " alone");
       fault.reading.only = c.pixels;
@@ -96,7 +96,7 @@ class Alternatives {
       const auto lost = [&](std::size_t, const Terms& t, std::size_t i) {
         return treated(x, pb_.dtype, t.x[i]) * treated(dy, pb_.dtype, t.dy[i]) - t.x[i] * t.dy[i];
       };
-      add_in_pixels(fault, added_by(sample_, ranges_.clues(), lost), kEnds);
+      add_in_pixels(fault, added_by(sample_, few_, lost), kEnds);
     }
   }
 
@@ -111,7 +111,7 @@ class Alternatives {
                        "a buffer of stages that is read before it is written", plain_};
         fault.reading.stage = stage;
         fault.reading.stages_exchanged = exchanged;
-        add_in_pixels(fault, added_by_reading(ranges_.clues(), fault.reading), kAnyForm);
+        add_in_pixels(fault, added_by_reading(few_, fault.reading), kAnyForm);
       }
     }
   }
@@ -212,8 +212,7 @@ class Alternatives {
   const Sample& sample_;
   const TermsBy& terms_by_;
   const Reading plain_;
-  const std::vector<Clue> clues_;
-  const Ranges ranges_;
+  const std::vector<Clue> clues_, few_;  // the first ones
   std::vector<Fault> found_;
 };
 
@@ -238,14 +237,13 @@ std::vector<Clue> clues(const Evidence& evidence, const Sample& sample) {
 
 std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& sample) {
   const WgradProblem& pb = evidence.problem();
-  const Ranges ranges(pb, clues(evidence, sample));
-  const Added added =
-      added_by(sample, ranges.clues(),
-               [](std::size_t, const Terms& t, std::size_t i) { return t.x[i] * t.dy[i]; });
+  const std::vector<Clue> all = clues(evidence, sample);
+  const Added added = added_by(
+      sample, all, [](std::size_t, const Terms& t, std::size_t i) { return t.x[i] * t.dy[i]; });
   std::vector<Fault> result;
   int usual = kAnyForm;
   for (const bool doubled : {false, true}) {
-    for (const Candidate& c : ranges.find(added, all_walks(pb), doubled ? 1 : -1, usual)) {
+    for (const Candidate& c : find_ranges(pb, all, added, all_walks(pb), doubled ? 1 : -1, usual)) {
       // The first or last line is one of the known faults.
       const Range& r = c.pixels.range;
       const bool border = r.begin == 0 || r.end == step_count(pb, c.pixels);

@@ -33,39 +33,13 @@ struct Candidate {
 };
 
 // Finds what some pixels do that others do not: every entry's error is a number times what these
-// pixels add to it, which is the difference of two sums of a walk over all pixels.
-class Ranges {
- public:
-  Ranges(const WgradProblem& problem, std::vector<Clue> clues)
-      : pb_(problem), clues_(std::move(clues)) {}
-
-  const std::vector<Clue>& clues() const { return clues_; }
-  // Returns the pixels of the most usual form, by one of the walks, whose terms times the number
-  // are the errors. At most as unusual a form is looked for.
-  std::vector<Candidate> find(const Added& added, const std::vector<Pixels>& walks, double number,
-                              int least_usual) const;
-
-  // Tells whether the terms of all pixels, times the number, are the errors.
-  bool fits_everywhere(const Added& added, double number) const;
-
- private:
-  static constexpr double kTolerance = 12;  // in scales: right sums in other orders stay below it
-  using Sums = std::vector<std::vector<double>>;  // of each clue, of the first steps
-  Sums sums(const Added& added, const Pixels& walk, const std::vector<std::int64_t>& ends) const;
-  // Of single pixels only if fine.
-  std::vector<std::int64_t> ends(const Pixels& walk, bool fine) const;
-  void find_by(const Added& added, const Pixels& walk, bool fine, double number, int least_usual,
-               std::vector<Candidate>& found) const;
-  double tolerance(std::size_t e) const { return clues_[e].step + kTolerance * clues_[e].scale; }
-  std::optional<double> misfit(const Sums& sums, std::size_t begin, std::size_t end,
-                               double number) const;
-  template <typename Keep>
-  void each_pair(const Sums& sums, double number, bool single, Keep&& keep) const;
-
-  const WgradProblem& pb_;
-  const std::vector<Clue> clues_;
-};
-
+// pixels add to it, which is the difference of two sums of a walk over all pixels. Returns the
+// pixels of the most usual form, by one of the walks; at most as unusual a form is looked for.
+std::vector<Candidate> find_ranges(const WgradProblem& problem, const std::vector<Clue>& clues,
+                                   const Added& added, const std::vector<Pixels>& walks,
+                                   double number, int least_usual);
+// Tells whether the terms of all pixels are the errors.
+bool fits_everywhere(const std::vector<Clue>& clues, const Added& added);
 // Returns the walk in the order n, z, p, q, lines, places, tiles and lanes.
 std::vector<Pixels> all_walks(const WgradProblem& problem);
 // Returns how usual it is that a piece of this form is lost.
