@@ -114,7 +114,6 @@ struct Comparison {
   NonFinite got_nonfinite, want_nonfinite;  // as numbers of the result's dtype
   double relative_error = 0;  // root of sum (got-want)^2 / sum want^2, over finite pairs
   bool all_zero = true;       // of want
-  bool all_equal = true;      // got is want, rounded
   bool has_bound = false;
   bool within_bound = true;  // every element
   std::optional<RoundingErrors> rounding;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "convgrad/compare.hpp"
 #include "convgrad/dtype.hpp"
@@ -43,14 +44,9 @@ class ArrayComparison {
   // Takes the next values of both, as many of each: floats as double, or integers as long double,
   // which holds those of 64 bits and counts no steps. difference, if not empty, gets got - want: 0
   // where the elements are equal, whatever they are, and inf or NaN where arithmetic says so.
-  void add(std::span<const double> got, std::span<const double> want,
-           std::span<double> difference = {}) {
-    add_values(got, want, difference);
-  }
-  void add(std::span<const long double> got, std::span<const long double> want,
-           std::span<double> difference = {}) {
-    add_values(got, want, difference);
-  }
+  template <typename Value>
+  void add(const std::vector<Value>& got, const std::vector<Value>& want,
+           std::span<double> difference = {});
 
   std::int64_t count = 0, mismatches = 0;
   LargestErrors all, failing;
@@ -64,9 +60,6 @@ class ArrayComparison {
  private:
   template <typename Value>
   bool add_pair(Value got, Value want);
-  template <typename Value>
-  void add_values(std::span<const Value> got, std::span<const Value> want,
-                  std::span<double> difference);
 
   ArrayTolerance tolerance_;
 };

@@ -86,10 +86,5 @@ void visit_pixel_lines(const WgradProblem& pb, const Block& block,
     }
   }
 }
-template <typename Scalar, typename Visit>
-void visit_pixel_lines(const WgradProblem& pb, const Block& block, const TapPlace& tap,
-                       Visit&& visit) {
-  visit_pixel_lines<Scalar>(pb, block, block.pixels, tap, visit);
-}
 
 }  // namespace convgrad

@@ -20,10 +20,6 @@ struct Suspect {
   std::span<const std::int64_t> indices;  // in [tap][c][k] order; empty: every entry
   std::span<const double> got;
   const Expected& expected;
-
-  std::int64_t index(std::size_t at) const {
-    return indices.empty() ? static_cast<std::int64_t>(at) : indices[at];
-  }
 };
 
 // match: every entry that was checked is within rounding of what the fault would give. bits: it is
@@ -52,15 +48,22 @@ inline constexpr std::size_t kMaxFindings = 8;
 // one.
 Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes);
 
-// images is image_plan()'s. source is read several times. About so many multiply-adds may be spent,
-// and after so many seconds it stops, with what it has found.
-Diagnosis diagnose(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
-                   double multiply_adds, double seconds = HUGE_VAL);
+// x and dy are read by image_plan(), several times.
+struct Images {
+  const Plan& plan;
+  BlockSource& source;
+  TaskPool& pool;
+};
+
+// About so many multiply-adds may be spent, and after so many seconds it stops, with what it has
+// found.
+Diagnosis diagnose(const Suspect& suspect, const Images& images, double multiply_adds,
+                   double seconds = HUGE_VAL);
 
 // Tells from some entries whether errors are what x or dy lose when they are rounded to a narrower
 // type; about multiply_adds are spent. It finds that also below the errors of right sums, where a
 // diagnosis does not.
-std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& images,
-                                        BlockSource& source, TaskPool& pool, double multiply_adds);
+std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& images,
+                                        double multiply_adds);
 
 }  // namespace convgrad

@@ -15,6 +15,12 @@ struct EntryPlaces {
   std::size_t tap, c, x, k, group, in_group;
 };
 
+// Returns the index of an entry by its position among those at indices, or all where there are
+// none.
+inline std::int64_t index_at(std::span<const std::int64_t> indices, std::size_t at) {
+  return indices.empty() ? static_cast<std::int64_t>(at) : indices[at];
+}
+
 // Returns the index of the group of that kind to which an entry there belongs.
 inline std::size_t group_of(GroupKind kind, const EntryPlaces& at) {
   return kind == GroupKind::tap             ? at.tap

@@ -26,7 +26,7 @@ inline Expected plain_reference(const WgradProblem& pb, const double* x, const d
   const auto& [ad, ah, aw] = pb.axis;
   const bool wide = pb.dtype == DType::f64, every = term_count(pb) < kLookedAtEach;
   Expected e;
-  std::vector<double> plains, drifts;
+  std::vector<RoundingScale> judged;
   for (std::int64_t i = 0; i < pb.dw_count(); ++i) {  // in [t][r][s][c][k] order
     const std::int64_t k = i % pb.K, c = k / pb.group_k() * pb.group_c() + i / pb.K % pb.group_c();
     const std::int64_t tap = i / pb.K / pb.group_c(), r = tap / aw.taps % ah.taps;
@@ -67,16 +67,12 @@ inline Expected plain_reference(const WgradProblem& pb, const double* x, const d
     terms.walk = mean_walk(pb, pixels, walk);
     const double off = plain - sum;
     terms.plain_error = std::copysign(std::fmax(terms.plain_error, std::fabs(off)), off);
-    const RoundingScale judged = rounding_scale(terms, pb.dtype, summation);
+    judged.push_back(rounding_scale(terms, pb.dtype, summation));
     e.values.push_back(sum);
     e.magnitudes.push_back(terms.magnitude);
-    e.scales.push_back(judged.scale);
-    e.limits.push_back(judged.limit);
-    plains.push_back(judged.plain);
-    drifts.push_back(judged.drift);
     if (wide) e.tails.push_back(rest);
   }
-  widen_scales(pb, true, summation, plains, drifts, e);
+  set_scales(pb, true, summation, judged, e);
   return e;
 }
 

@@ -66,7 +66,7 @@ std::int64_t ReferenceSum::memory_bytes(const WgradProblem& problem,
                                         const std::optional<Summation>& summation) {
   const std::int64_t values = reference_bytes(problem);
   if (!summation) return values;
-  // These are the sums' seven, and scales, limits, plain sums and drifts that are made of them.
+  // These are the sums' seven, and the four numbers of a RoundingScale that are made of them.
   constexpr std::int64_t kArrays = 11;
   return checked_add(values, checked_mul(kArrays * 8, problem.dw_count(), "the reference's sums"),
                      "the reference's sums");
@@ -136,11 +136,12 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
     ++pixels;
     if (pixels % kBatchPixels == 0 || (longest > 0 && pixels % longest == 0)) add_pending();
   };
-  visit_pixel_lines<Scalar>(pb, block, tap_place(pb, at.tap), [&](const PixelLine<Scalar>& line) {
-    for (std::int64_t i = 0; i < line.q.size(); ++i) {
-      add_pixel(line.x + i * line.x_step, line.dy + i * line.dy_step);
-    }
-  });
+  visit_pixel_lines<Scalar>(pb, block, block.pixels, tap_place(pb, at.tap),
+                            [&](const PixelLine<Scalar>& line) {
+                              for (std::int64_t i = 0; i < line.q.size(); ++i) {
+                                add_pixel(line.x + i * line.x_step, line.dy + i * line.dy_step);
+                              }
+                            });
   if (next.pixels > 0) add_pending();
   if (at.group == 0 && at.c_begin == 0) seen_[static_cast<std::size_t>(at.tap)] = pixels;
 }
@@ -176,24 +177,17 @@ double* ReferenceSum::finish(std::size_t) {
   restart(sums, count);
   run_ = {};
   plain_run_ = {};
-  std::vector<double> plain, drift;
-  for (std::vector<double>* each : {&expected_.scales, &expected_.limits, &plain, &drift}) {
-    each->reserve(static_cast<std::size_t>(count));
-  }
+  std::vector<RoundingScale> judged;
+  judged.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t pixels = pixels_[static_cast<std::size_t>(i / cells)];
-    const RoundingScale judged =
-        judge_terms(sums, i, problem_, pixels, *summation_, expected_.squares);
-    expected_.scales.push_back(judged.scale);
-    expected_.limits.push_back(judged.limit);
-    plain.push_back(judged.plain);
-    drift.push_back(judged.drift);
+    judged.push_back(judge_terms(sums, i, problem_, pixels, *summation_, expected_.squares));
   }
   for (std::vector<double>* each : {&squares_, &walk_, &terms_, &plain_error_, &plain_}) {
     *each = std::vector<double>();
   }
   expected_.tails = std::move(compensation_);
-  widen_scales(problem_, true, *summation_, plain, drift, expected_);
+  set_scales(problem_, true, *summation_, judged, expected_);
   multiply(problem_.dtype, summation_->factor, expected_);
   return expected_.values.data();
 }

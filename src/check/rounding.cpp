@@ -1,6 +1,7 @@
 #include "check/rounding.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -149,105 +150,69 @@ void add_to_buffer(DType data, DType out, double beta, std::span<const double> b
 
 namespace {
 
-// Root mean squares of plain sums' errors over elements of the same c and k (a cell), of the same
-// tap and k (a column), of the same tap, c and group (a line), and over all that have terms. All
-// elements of a sample are one line.
-class PlainErrors {
- public:
-  PlainErrors(const WgradProblem& pb, bool whole, std::span<const double> plain,
-              std::span<const double> drift)
-      : pb_(pb),
-        plain_(plain),
-        whole_(whole),
-        cells_(whole ? pb.group_c() * pb.K : 1, pb.taps()),
-        columns_(whole ? pb.taps() * pb.K : 1, pb.group_c()),
-        lines_(whole ? pb.taps() * pb.C : 1, whole ? pb.group_k() : std::ssize(plain)) {
-    double all = 0;
-    for_each([&](std::size_t at, std::size_t cell, std::size_t column, std::size_t line) {
-      const double square = plain[at] * plain[at];
-      all += square;
-      used_ += drift[at] > 0 ? 1 : 0;
-      lines_.rms[line] += square;
-      if (!whole) return;
-      cells_.rms[cell] += square;
-      columns_.rms[column] += square;
-    });
-    for (Means* means : {&cells_, &columns_, &lines_}) {
-      for (double& square : means->rms) square = std::sqrt(square / means->count);
-    }
-    all_ = whole && used_ > 0 ? std::sqrt(all / used_) : 0;
-    all_systematic_ = used_ > 0 && all_ > plain_limit(used_);
-  }
-
-  // Returns how many elements have terms.
-  double used() const { return used_; }
-
-  // Calls visit(at, largest, systematic) for each element: its error or average that is the
-  // largest, and whether chance does not make one of them so large.
-  template <typename Visit>
-  void visit(const Visit& visit) const {
-    for_each([&](std::size_t at, std::size_t cell, std::size_t column, std::size_t line) {
-      const double own = std::fabs(plain_[at]);
-      const bool systematic = all_systematic_ || own > own_limit_ || lines_.exceed(line) ||
-                              cells_.exceed(cell) || columns_.exceed(column);
-      visit(at, std::max({own, lines_.rms[line], all_, cells_.rms[cell], columns_.rms[column]}),
-            systematic);
-    });
-  }
-
- private:
-  struct Means {
-    Means(std::int64_t groups, std::int64_t each)
-        : count(static_cast<double>(each)),
-          limit(plain_limit(count)),
-          rms(static_cast<std::size_t>(groups)) {}
-    bool exceed(std::size_t i) const { return rms[i] > limit; }
-    double count, limit;  // of the elements of one
-    std::vector<double> rms;
-  };
-
-  template <typename Visit>
-  void for_each(const Visit& visit) const {
-    const auto Cg = static_cast<std::size_t>(pb_.group_c()), K = static_cast<std::size_t>(pb_.K);
-    const auto groups = static_cast<std::size_t>(pb_.groups);
-    PlaceWalk places(pb_, {});
-    for (std::size_t at = 0; at < plain_.size(); ++at) {
-      const EntryPlaces p = places.next();
-      if (!whole_) {
-        visit(at, 0, 0, 0);
-      } else {
-        visit(at, p.c * K + p.k, p.tap * K + p.k, (p.tap * Cg + p.c) * groups + p.group);
-      }
-    }
-  }
-
-  const WgradProblem& pb_;
-  const std::span<const double> plain_;
-  const bool whole_;
-  Means cells_, columns_, lines_;
-  double all_ = 0, used_ = 0;
-  bool all_systematic_ = false;
-  const double own_limit_ = plain_limit(1);
+// Root mean squares of plain sums' errors over groups of so many elements each.
+struct Means {
+  Means(std::int64_t groups, double each)
+      : count(each), limit(plain_limit(each)), rms(static_cast<std::size_t>(groups)) {}
+  double count, limit;  // what chance does not exceed
+  std::vector<double> rms;
 };
 
 }  // namespace
 
-void widen_scales(const WgradProblem& pb, bool whole, const Summation& summation,
-                  std::span<const double> plain, std::span<const double> drift,
-                  Expected& expected) {
-  const PlainErrors errors(pb, whole, plain, drift);
+void set_scales(const WgradProblem& pb, bool whole, const Summation& summation,
+                std::span<const RoundingScale> judged, Expected& expected) {
+  const auto number = [](std::int64_t n) { return static_cast<double>(n); };
+  const double used =
+      number(std::ranges::count_if(judged, [](const RoundingScale& j) { return j.drift > 0; }));
+  // All that have terms, elements of the same c and k, of the same tap and k, and of the same tap,
+  // c and group. All elements of a sample are one group.
+  std::vector<Means> means = {{1, whole ? used : number(std::ssize(judged))}};
+  if (whole) {
+    means.emplace_back(pb.group_c() * pb.K, number(pb.taps()));
+    means.emplace_back(pb.taps() * pb.K, number(pb.group_c()));
+    means.emplace_back(pb.taps() * pb.C, number(pb.group_k()));
+  }
+  const auto Cg = static_cast<std::size_t>(pb.group_c()), K = static_cast<std::size_t>(pb.K);
+  const auto groups = static_cast<std::size_t>(pb.groups);
+  const auto for_each = [&](const auto& visit) {
+    PlaceWalk places(pb, {});
+    for (std::size_t at = 0; at < judged.size(); ++at) {
+      const EntryPlaces p = places.next();
+      visit(at, std::array{std::size_t{0}, p.c * K + p.k, p.tap * K + p.k,
+                           (p.tap * Cg + p.c) * groups + p.group});
+    }
+  };
+  for_each([&](std::size_t at, const std::array<std::size_t, 4>& of) {
+    const double square = judged[at].plain * judged[at].plain;
+    for (std::size_t m = 0; m < means.size(); ++m) means[m].rms[of[m]] += square;
+  });
+  for (Means& each : means) {
+    for (double& square : each.rms) square = each.count > 0 ? std::sqrt(square / each.count) : 0;
+  }
+  const double own_limit = plain_limit(1);
+  expected.scales.reserve(judged.size());
+  expected.limits.reserve(judged.size());
   double wider = 0;
   Products biased;
-  errors.visit([&](std::size_t at, double largest, bool systematic) {
-    double& scale = expected.scales[at];
-    if (drift[at] > 0) biased.add(plain[at], expected.values[at] / scale);
+  for_each([&](std::size_t at, const std::array<std::size_t, 4>& of) {
+    const auto& [own, limit, plain, drift] = judged[at];
+    double& scale = expected.scales.emplace_back(own);
+    expected.limits.push_back(limit);
+    if (drift > 0) biased.add(plain, expected.values[at] / scale);
+    double largest = std::fabs(plain);
+    bool systematic = largest > own_limit;
+    for (std::size_t m = 0; m < means.size(); ++m) {
+      largest = std::max(largest, means[m].rms[of[m]]);
+      systematic = systematic || means[m].rms[of[m]] > means[m].limit;
+    }
     if (!systematic) return;
     ++wider;
     scale *= largest;
-    if (scale > kDriftSeen * drift[at]) scale = std::max(scale, kDriftGranted * drift[at]);
+    if (scale > kDriftSeen * drift) scale = std::max(scale, kDriftGranted * drift);
   });
   using Bias = Expected::Bias;
-  const bool any = wider > kSystematicPart * errors.used() || biased.bits(1) >= kBiasedBits;
+  const bool any = wider > kSystematicPart * used || biased.bits(1) >= kBiasedBits;
   expected.bias = any ? Bias::any : summation.cuts(pb.dtype) ? Bias::smaller : Bias::none;
 }
 

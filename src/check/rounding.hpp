@@ -41,12 +41,13 @@ RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summatio
 // that are alike round one way.
 double walk_scale(double terms, double walk, bool alike, DType data, const Summation& summation);
 
-// Terms that are alike (constants, two values) round one way: then errors grow with their number
-// and not with its root, and a plain sum shows it. Widens the scales of elements whose plain sums,
-// or those of their neighbours (the same tap and c, the same tap and k, other taps of c and k; of
-// a sample, which is not whole, all of it), are off by more than chance allows. Sets the bias.
-void widen_scales(const WgradProblem& problem, bool whole, const Summation& summation,
-                  std::span<const double> plain, std::span<const double> drift, Expected& expected);
+// Sets scales, limits and bias by what each element's terms say. Terms that are alike (constants,
+// two values) round one way: then errors grow with their number and not with its root, and a plain
+// sum shows it. So it widens the scales of elements whose plain sums, or those of their neighbours
+// (the same tap and c, the same tap and k, other taps of c and k; of a sample, which is not whole,
+// all of it), are off by more than chance allows.
+void set_scales(const WgradProblem& problem, bool whole, const Summation& summation,
+                std::span<const RoundingScale> judged, Expected& expected);
 
 // Multiplies what is expected of sums by Summation::factor, which rounds them once more in the
 // accumulator's type.

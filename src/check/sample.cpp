@@ -137,22 +137,17 @@ double detectable_share(std::int64_t chosen, std::int64_t count) {
 Expected expected_of(const WgradProblem& problem, const Summation& summation,
                      std::span<EntrySum> sums) {
   Expected result;
-  std::vector<double> plain, drift;
+  std::vector<RoundingScale> judged;
   const bool compensated = problem.dtype == DType::f64;
   for (EntrySum& sum : sums) {
     const TermSums ended = sum.sums(compensated);
     restart(ended, 1);
-    const RoundingScale judged =
-        judge_terms(ended, 0, problem, sum.pixels, summation, result.squares);
+    judged.push_back(judge_terms(ended, 0, problem, sum.pixels, summation, result.squares));
     result.values.push_back(sum.earlier);
     if (compensated) result.tails.push_back(sum.run.compensation);
     result.magnitudes.push_back(sum.run.magnitude);
-    result.scales.push_back(judged.scale);
-    result.limits.push_back(judged.limit);
-    plain.push_back(judged.plain);
-    drift.push_back(judged.drift);
   }
-  widen_scales(problem, false, summation, plain, drift, result);
+  set_scales(problem, false, summation, judged, result);
   return result;
 }
 

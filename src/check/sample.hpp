@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "check/entry_sum.hpp"
@@ -36,6 +37,27 @@ Sample choose_entries(const WgradProblem& problem, std::int64_t wanted, std::uin
 // some channels in two places (more where more are wanted) that the problem's numbers draw, each of
 // them with all taps, if so many are wanted.
 std::vector<std::int64_t> choose_neighbours(const WgradProblem& problem, std::int64_t wanted);
+
+// Returns what stands at some positions.
+template <typename Position>
+std::vector<double> picked(std::span<const double> numbers, const std::vector<Position>& at) {
+  std::vector<double> result;
+  result.reserve(at.size());
+  for (const Position i : at) result.push_back(numbers[static_cast<std::size_t>(i)]);
+  return result;
+}
+template <typename Position>
+Expected picked(const Expected& all, const std::vector<Position>& at) {
+  Expected some;
+  some.squares = all.squares;
+  some.bias = all.bias;
+  for (std::vector<double> Expected::*each :
+       {&Expected::values, &Expected::tails, &Expected::magnitudes, &Expected::scales,
+        &Expected::limits, &Expected::added}) {
+    if (!(all.*each).empty()) some.*each = picked(all.*each, at);
+  }
+  return some;
+}
 
 // Returns the smallest share of wrong entries that the chosen ones miss with a probability of 1 %
 // at most: 1 - 0.01^(1/chosen).

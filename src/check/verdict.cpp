@@ -7,7 +7,6 @@
 #include "check/diagnosis.hpp"
 #include "check/groups.hpp"
 #include "check/order_walk.hpp"
-#include "check/pixel_sum.hpp"
 #include "check/reference_sum.hpp"
 #include "check/rounding.hpp"
 #include "check/sample.hpp"
@@ -99,41 +98,39 @@ class SecondLook {
     return c.match() && !is_known_fault(subject);
   }
 
-  std::int64_t index(std::size_t at) const {
-    return indices_.empty() ? static_cast<std::int64_t>(at) : indices_[at];
+  // Returns so many of them at most, spread evenly.
+  static Positions spread(const Positions& positions, std::size_t most) {
+    Positions some;
+    const std::size_t count = std::min(positions.size(), most);
+    for (std::size_t i = 0; i < count; ++i) some.push_back(positions[i * positions.size() / count]);
+    return some;
   }
   std::vector<std::int64_t> indices_at(const Positions& positions) const {
     std::vector<std::int64_t> indices;
     indices.reserve(positions.size());
-    for (const std::size_t at : positions) indices.push_back(index(at));
+    for (const std::size_t at : positions) indices.push_back(index_at(indices_, at));
     return indices;
   }
 
   // Returns entries of the group, spread over it.
   Positions looked_at(const GroupError& group) const {
-    Positions inside, some;
+    Positions inside;
     PlaceWalk places(problem_, indices_);
     for (std::size_t at = 0; at < expected_.values.size(); ++at) {
       const std::size_t of = group_of(group.kind, places.next());
       const bool one = group.kind == GroupKind::element || group.kind == GroupKind::limit;
-      if (one ? index(at) == group.index : static_cast<std::int64_t>(of) == group.index) {
+      if (one ? index_at(indices_, at) == group.index
+              : static_cast<std::int64_t>(of) == group.index) {
         inside.push_back(at);
       }
     }
-    const std::size_t count = std::min(inside.size(), kLooked);
-    for (std::size_t i = 0; i < count; ++i) some.push_back(inside[i * inside.size() / count]);
-    return some;
+    return spread(inside, kLooked);
   }
 
   // Finds the parts of the pixels by which these entries may be summed, beside those of before.
   void find_parts(const Positions& positions) {
     const std::size_t most = TermLayout::entries_for(problem_, passes_.memory);
-    Positions some;
-    const std::size_t count = std::min(positions.size(), most);
-    for (std::size_t i = 0; i < count; ++i) {
-      some.push_back(positions[i * positions.size() / count]);
-    }
-    TermLayout layout(problem_, passes_.pool, indices_at(some), passes_.memory);
+    TermLayout layout(problem_, passes_.pool, indices_at(spread(positions, most)), passes_.memory);
     passes_.run(layout, TermLayout::memory_bytes(problem_, passes_.memory));
     for (const PixelPart& part : layout.parts()) {
       if (std::ranges::find(parts_, part) == parts_.end()) parts_.push_back(part);
@@ -217,20 +214,11 @@ class SecondLook {
   // Compares these entries, with other scales.
   Comparison compare(const Subject& subject, const Positions& positions,
                      std::vector<double> scales) const {
-    const Expected& e = expected_;
-    Expected some;
+    Expected some = picked(expected_, positions);
     some.bias = Expected::Bias::any;  // of which the whole gradient tells more
     some.scales = std::move(scales);
-    std::vector<double> got;
-    for (const std::size_t at : positions) {
-      got.push_back(subject.values[at]);
-      some.values.push_back(e.values[at]);
-      if (!e.tails.empty()) some.tails.push_back(e.tails[at]);
-      some.magnitudes.push_back(e.magnitudes[at]);
-      some.limits.push_back(e.limits[at]);
-    }
-    return compare_gradients(problem_, subject.dtype, indices_at(positions), got, some,
-                             rules_.tolerance);
+    return compare_gradients(problem_, subject.dtype, indices_at(positions),
+                             picked(subject.values, positions), some, rules_.tolerance);
   }
 
   // What is spent at what may be right.
@@ -238,18 +226,23 @@ class SecondLook {
     const auto entries = static_cast<double>(expected_.values.size());
     return std::max(kSecondLookBudget, entries * static_cast<double>(term_count(problem_)));
   }
-  OwnPart own_part(const Subject& subject, const Expected& expected) const {
-    return {problem_, subject, indices_, expected, rules_.summation.factor};
+  // Has the faults of a gradient looked for, where that can be.
+  void search(const Subject& subject, const Expected& expected,
+              const std::function<void(const Suspect&)>& use) {
+    if (!passes_.images) return;
+    with_own_part(problem_, subject, indices_, expected, rules_.summation.factor, use);
   }
   std::optional<Structure> inputs_were_rounded(const Subject& subject, const Expected& expected) {
-    if (passes_.images == nullptr) return {};
-    return rounded_inputs(own_part(subject, expected).suspect(), *passes_.images, passes_.source,
-                          passes_.pool, budget());
+    std::optional<Structure> found;
+    search(subject, expected, [&](const Suspect& suspect) {
+      found = rounded_inputs(suspect, *passes_.images, budget());
+    });
+    return found;
   }
   bool is_known_fault(const Subject& subject) {
-    if (passes_.images == nullptr) return false;
-    const Diagnosis found = diagnose(own_part(subject, expected_).suspect(), *passes_.images,
-                                     passes_.source, passes_.pool, budget());
+    Diagnosis found;
+    search(subject, expected_,
+           [&](const Suspect& suspect) { found = diagnose(suspect, *passes_.images, budget()); });
     return std::ranges::any_of(found.findings,
                                [](const Finding& f) { return f.certainty != Certainty::size; });
   }
@@ -317,27 +310,29 @@ std::string would_match_too(const WgradProblem& problem, std::span<const std::in
 
 }  // namespace
 
-OwnPart::OwnPart(const WgradProblem& problem, const Subject& subject,
-                 std::span<const std::int64_t> indices, const Expected& expected, double factor)
-    : problem_(problem), subject_(subject), indices_(indices), expected_(expected) {
-  problem_.out_dtype = subject.dtype;
-  if (factor == 1 && expected.added.empty()) return;
-  problem_.out_dtype = DType::f64;  // which has all of these numbers
-  values_.assign(subject.values.begin(), subject.values.end());
-  own_ = expected;
-  for (std::size_t i = 0; i < values_.size(); ++i) {
+void with_own_part(const WgradProblem& problem, const Subject& subject,
+                   std::span<const std::int64_t> indices, const Expected& expected, double factor,
+                   const std::function<void(const Suspect&)>& use) {
+  WgradProblem pb = problem;
+  pb.out_dtype = subject.dtype;
+  if (factor == 1 && expected.added.empty()) return use({pb, indices, subject.values, expected});
+  pb.out_dtype = DType::f64;  // which has all of these numbers
+  std::vector<double> values(subject.values.begin(), subject.values.end());
+  Expected own = expected;
+  for (std::size_t i = 0; i < values.size(); ++i) {
     const double added = expected.added.empty() ? 0 : expected.added[i];
-    const double half = rounding_step(subject.dtype, values_[i]) / 2;
+    const double half = rounding_step(subject.dtype, values[i]) / 2;
     const double tail = expected.tails.empty() ? 0 : expected.tails[i];
-    values_[i] = (values_[i] - added) / factor;
-    own_.values[i] = ((expected.values[i] - added) + tail) / factor;
-    own_.magnitudes[i] /= std::fabs(factor);
-    own_.scales[i] = root_of_squares(own_.scales[i], half / std::sqrt(3)) / std::fabs(factor);
-    own_.limits[i] = (own_.limits[i] + half) / std::fabs(factor);
+    values[i] = (values[i] - added) / factor;
+    own.values[i] = ((expected.values[i] - added) + tail) / factor;
+    own.magnitudes[i] /= std::fabs(factor);
+    own.scales[i] = root_of_squares(own.scales[i], half / std::sqrt(3)) / std::fabs(factor);
+    own.limits[i] = (own.limits[i] + half) / std::fabs(factor);
   }
-  own_.tails.assign(own_.tails.size(), 0);
-  own_.added.clear();
-  own_.squares /= factor * factor;
+  own.tails.assign(own.tails.size(), 0);
+  own.added.clear();
+  own.squares /= factor * factor;
+  use({pb, indices, values, own});
 }
 
 Expected exact_entries(const WgradProblem& problem, const std::vector<std::int64_t>& indices,
@@ -386,7 +381,8 @@ Verdict judge_gradient(const WgradProblem& problem, const void* x, const void* d
     sum.finish();
   };
   const std::int64_t limit = options.memory_limit_bytes;
-  Passes passes = {pool, run, source, &images, limit > 0 ? limit : this_machine().memory_bytes};
+  Passes passes = {pool, run, Images{images, source, pool},
+                   limit > 0 ? limit : this_machine().memory_bytes};
   const Subject subject = {problem.out_dtype, got};
   return std::move(judge(problem, {}, expected, {&subject, 1}, rules, &passes).all[0]);
 }

@@ -17,11 +17,8 @@ struct Passes {
   TaskPool& pool;
   // Adds all blocks to a sum, which takes so many bytes, and finishes it.
   std::function<void(BlockSum& sum, std::int64_t bytes)> run;
-  // The known faults read whole images, from a source, as image_plan() plans them; they are not
-  // tried where images is null.
-  BlockSource& source;
-  const Plan* images = nullptr;
-  std::int64_t memory = 0;  // the limit, in bytes
+  std::optional<Images> images;  // without these the known faults are not tried
+  std::int64_t memory = 0;       // the limit, in bytes
 };
 
 // Holds one gradient: values of dtype, one for each of the indices or for all entries.
@@ -43,26 +40,11 @@ Verdicts judge(const WgradProblem& problem, std::span<const std::int64_t> indice
                const Expected& expected, std::span<const Subject> subjects, const Rules& rules,
                Passes* passes);
 
-// Holds a gradient as the diagnosis takes it: without the buffer that it was added to, and not
-// multiplied; the result's rounding is then a part of its error.
-class OwnPart {
- public:
-  // Refers to what it is given. factor is Summation::factor.
-  OwnPart(const WgradProblem& problem, const Subject& subject,
-          std::span<const std::int64_t> indices, const Expected& expected, double factor);
-  Suspect suspect() const {
-    const bool own = !values_.empty();
-    return {problem_, indices_, own ? values_ : subject_.values, own ? own_ : expected_};
-  }
-
- private:
-  WgradProblem problem_;
-  const Subject subject_;
-  const std::span<const std::int64_t> indices_;
-  const Expected& expected_;
-  std::vector<double> values_;  // empty: the subject's
-  Expected own_;
-};
+// Uses a gradient as the diagnosis takes it: without the buffer that it was added to, and not
+// multiplied by Summation::factor; the result's rounding is then a part of its error.
+void with_own_part(const WgradProblem& problem, const Subject& subject,
+                   std::span<const std::int64_t> indices, const Expected& expected, double factor,
+                   const std::function<void(const Suspect&)>& use);
 
 // Computes the reference at some entries.
 Expected exact_entries(const WgradProblem& problem, const std::vector<std::int64_t>& indices,

@@ -25,7 +25,7 @@ ArrayTolerance bits(bool equal_nan = true) {
 
 bool match(double got, double want, const ArrayTolerance& tolerance) {
   ArrayComparison comparison(tolerance);
-  const double g[] = {got}, w[] = {want};
+  const std::vector<double> g = {got}, w = {want};
   comparison.add(g, w);
   return comparison.match();
 }
@@ -93,8 +93,9 @@ TEST_CASE("NaN equals NaN unless it is told not to, infinities their like") {
 
 TEST_CASE("the worst of each measure is kept, over all pieces") {
   ArrayComparison c(within(0, 0.5));
-  const double got1[] = {1, 2, kNan}, want1[] = {1, 2.25, kNan};
-  const double got2[] = {-10, 0, kInf, 1e-3, 5}, want2[] = {-12, 0x1p-140, 3, 1e-4, kNan};
+  const std::vector<double> got1 = {1, 2, kNan}, want1 = {1, 2.25, kNan};
+  const std::vector<double> got2 = {-10, 0, kInf, 1e-3, 5};
+  const std::vector<double> want2 = {-12, 0x1p-140, 3, 1e-4, kNan};
   double difference[5];
   c.add(got1, want1);
   c.add(got2, want2, difference);
@@ -123,7 +124,7 @@ TEST_CASE("the worst of each measure is kept, over all pieces") {
 
 TEST_CASE("differences of float64 numbers that are no float64 number") {
   ArrayComparison c({{.criterion = Criterion::tolerance, .atol = 1}, true, DType::f64});
-  const double got[] = {0x1.8p1023, 3, 1e-3}, want[] = {-0x1.8p1023, 0, 0};
+  const std::vector<double> got = {0x1.8p1023, 3, 1e-3}, want = {-0x1.8p1023, 0, 0};
   c.add(got, want);
   CHECK(c.all.abs.value == kInf);
   CHECK(c.all.rel.value == 2);
@@ -135,7 +136,7 @@ TEST_CASE("differences of float64 numbers that are no float64 number") {
 
 TEST_CASE("the difference of equal elements is 0, whatever they are") {
   ArrayComparison yes(within(0, 0)), no(within(0, 0, false));
-  const double values[] = {kNan, kInf, -kInf, -0.0};
+  const std::vector<double> values = {kNan, kInf, -kInf, -0.0};
   double difference[4];
   yes.add(values, values, difference);
   for (const double d : difference) CHECK(d == 0);

@@ -30,7 +30,7 @@ struct Case {
     TaskPool pool(threads);
     MemorySource source(x.data(), dy.data());
     const Suspect suspect = {pb, {}, got, reference};
-    return convgrad::diagnose(suspect, image_plan(pb, block_bytes), source, pool, budget);
+    return convgrad::diagnose(suspect, {image_plan(pb, block_bytes), source, pool}, budget);
   }
 
   WgradProblem pb;
@@ -47,7 +47,7 @@ std::vector<double> faulty_values(const Case& c, const Fault& fault,
   for (std::int64_t i = 0; i < c.pb.dw_count(); ++i) {
     wanted.push_back({&fault.reading, fault.terms(c.pb, i)});
   }
-  std::vector<EntrySum> sums = sums_of(c.pb, wanted, image_plan(c.pb, block_bytes), source, pool);
+  std::vector<EntrySum> sums = sums_of(wanted, {image_plan(c.pb, block_bytes), source, pool});
   std::vector<double> values;
   for (const double value : expected_of(c.pb, {}, sums).values) {
     values.push_back(rounded(c.pb.out_dtype, value));

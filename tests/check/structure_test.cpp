@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <random>
 
-#include "check/pixel_sum.hpp"
 #include "support/cases.hpp"
 
 using namespace convgrad;

@@ -67,21 +67,17 @@ class VerifyCase {
 
   ReportPointer report() {
     auto report = std::make_unique<VerifyReport>();
-    report->problem = judged_.problem;
+    static_cast<JudgedCase&>(*report) = judged_;
     report->tolerance = tolerance_;
     report->options = options_;
-    report->tensors = judged_.tensors;
-    report->pass = judged_.pass;
     const bool by_golden = judged_.golden && !tolerance_.needs_terms();
     const std::string& want = by_golden ? judged_.golden->name : kReferenceName;
     for (std::size_t i = 0; i < subjects_.size(); ++i) {
       report->verdicts.push_back({verdicts_.all[i], subjects_[i]->name, want, subjects_[i]->dtype});
     }
     const Verdict& first = report->verdicts[0];
-    report->vacuous = by_golden && first.comparison.all_zero ? "every expected value is 0"
-                      : judged_.vacuous.empty()              ? first.vacuous
-                                                             : judged_.vacuous;
-    report->not_tested = judged_.not_tested;
+    if (report->vacuous.empty()) report->vacuous = first.vacuous;
+    if (by_golden && first.comparison.all_zero) report->vacuous = "every expected value is 0";
     report->wrong_dtype = wrong_dtype();
     report->coverage = coverage();
     if (judged_.golden && tolerance_.needs_terms()) report->notes.add(golden_difference());
@@ -201,11 +197,12 @@ class VerifyCase {
     Json list = Json::array();
     for (std::size_t i = 0; i < shown; ++i) {
       const std::size_t at = order[i].second;
+      const std::int64_t index = index_at(judged_.sample.indices, at);
       const double off = -order[i].first;
-      notes.lines.push_back(cat("  ", element_text(pb, judged_.index(at)), " got ",
-                                general(got.values[at], 9), ", want ", general(want[at], 9),
-                                ", off by ", general(off, 3), terms ? " times rounding's" : ""));
-      list.push_back({{"index", element_position(pb, judged_.index(at))},
+      notes.lines.push_back(cat("  ", element_text(pb, index), " got ", general(got.values[at], 9),
+                                ", want ", general(want[at], 9), ", off by ", general(off, 3),
+                                terms ? " times rounding's" : ""));
+      list.push_back({{"index", element_position(pb, index)},
                       {"got", number(got.values[at])},
                       {"want", number(want[at])},
                       {terms ? "rounding" : "abs", number(off)}});

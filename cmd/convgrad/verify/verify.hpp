@@ -5,6 +5,7 @@
 #include <string>
 
 #include "check/diagnosis.hpp"
+#include "check/groups.hpp"
 #include "check/reference_sum.hpp"
 #include "check/sample.hpp"
 #include "check/untested.hpp"
@@ -28,23 +29,21 @@ struct PassTaken {
   JobTiming timing;
 };
 
-struct Judged {
-  // Returns the index of an element in [tap][c][k] order by its position among those compared.
-  std::int64_t index(std::size_t at) const {
-    return sample.indices.empty() ? static_cast<std::int64_t>(at) : sample.indices[at];
-  }
+struct JudgedCase {
+  WgradProblem problem;                 // whose gradient has the dtype of the first result
+  std::string vacuous;                  // why no fault could be seen, or ""
+  std::vector<std::string> not_tested;  // else which could not
+  std::optional<PassTaken> pass;        // unless files are compared with a file
+  Tensors tensors;
+};
 
-  WgradProblem problem;  // whose gradient has the dtype of the first result
-  Sample sample;         // without indices where everything is compared
+struct Judged : JudgedCase {
+  Sample sample;  // without indices where everything is compared
   std::vector<Gradient> results;
   std::optional<Gradient> golden;  // unless it is the file to write
   std::vector<double> buffer;      // of --accumulated-on, or empty
   // Holds what the results should be: by the reference, or the golden file's values alone.
   Expected expected;
-  std::string vacuous;                  // why no fault could be seen, or ""
-  std::vector<std::string> not_tested;  // else which could not
-  std::optional<PassTaken> pass;        // unless files are compared with a file
-  Tensors tensors;
 };
 inline const std::string kReferenceName = "the float64 reference";
 
@@ -118,7 +117,7 @@ struct DiagnosisReport {
   Json json() const;
 };
 
-class VerifyReport final : public Report {
+class VerifyReport final : public Report, public JudgedCase {
  public:
   int exit_status() const override { return matches() ? 0 : 1; }
   const char* status() const override { return matches() ? "match" : "mismatch"; }
@@ -131,15 +130,10 @@ class VerifyReport final : public Report {
   std::size_t shown() const;  // the verdict that is reported in full
   const Comparison& comparison() const { return verdicts[shown()].comparison; }
 
-  WgradProblem problem;
   Tolerance tolerance;
   VerifyCommand options;
-  Tensors tensors;
-  std::optional<PassTaken> pass;
   std::vector<Compared> verdicts;  // of several gradients
-  std::string vacuous;             // why no fault could be seen, or ""
-  std::vector<std::string> not_tested;
-  std::string wrong_dtype;  // what a result's dtype should not be, or ""
+  std::string wrong_dtype;         // what a result's dtype should not be, or ""
   std::optional<DiagnosisReport> diagnosis;
   Notes coverage, notes;
 };

@@ -23,23 +23,6 @@ std::vector<double> in_hwio_order(const WgradProblem& problem, const std::vector
   return result;
 }
 
-// Returns what the sums become in a file of the problem's dtype.
-std::vector<double> rounded_values(const WgradProblem& problem, const double* dw) {
-  std::vector<double> values(dw, dw + problem.dw_count());
-  for (double& value : values) value = rounded(problem.out_dtype, value);
-  return values;
-}
-
-std::vector<double> picked(const std::vector<double>& values,
-                           const std::vector<std::int64_t>& indices) {
-  std::vector<double> result;
-  result.reserve(indices.size());
-  for (const std::int64_t index : indices) {
-    result.push_back(values[static_cast<std::size_t>(index)]);
-  }
-  return result;
-}
-
 // Reads the whole file, or the entries of the sample.
 Gradient read_judged(const std::string& path, const WgradProblem& problem, const Sample& sample) {
   if (sample.indices.empty()) return read_in_order(path, problem);
@@ -113,24 +96,18 @@ class Pass {
     if (sampled_) return sampled_->take_expected();
     Expected whole = reference_->take_expected();
     if (sample.indices.empty()) return whole;
-    for (std::vector<double>* each :
-         {&whole.values, &whole.tails, &whole.magnitudes, &whole.scales, &whole.limits}) {
-      if (!each->empty()) *each = picked(*each, sample.indices);
-    }
-    return whole;
+    return picked(whole, sample.indices);
   }
 
-  // Returns why whatever is computed from these tensors would match, or "".
-  std::string vacuous(const Expected& e) const { return vacuous(e, elements(e)); }
-  // Returns the parts that would match whatever is computed, where not all of the gradient would.
-  std::vector<std::string> not_tested(const Expected& e) const {
-    const Elements n = elements(e);
-    std::vector<std::string> what = untested_.texts();
-    if (n.overflow + n.underflow > 0) {
-      what.push_back(cat(n.overflow + n.underflow, " of ", e.values.size(), " elements, which ",
-                         beyond_text(n, "")));
-    }
-    return what;
+  // Says why whatever is computed from these tensors would match, or which parts of it would.
+  void say_untested(Judged& judged) const {
+    const Elements n = elements(judged.expected);
+    judged.vacuous = vacuous(judged.expected, n);
+    if (!judged.vacuous.empty()) return;
+    judged.not_tested = untested_.texts();
+    if (n.overflow + n.underflow == 0) return;
+    judged.not_tested.push_back(cat(n.overflow + n.underflow, " of ", judged.expected.values.size(),
+                                    " elements, which ", beyond_text(n, "")));
   }
 
  private:
@@ -305,7 +282,8 @@ Judged gather(Job& job, const VerifyCommand& options, bool needs_reference) {
   Pass pass(job, judged.problem, options, needs_reference, judged.sample);
   judged.pass = pass.run(options);
   if (pass.dw() != nullptr) {
-    std::vector<double> values = rounded_values(judged.problem, pass.dw());
+    std::vector<double> values(pass.dw(), pass.dw() + judged.problem.dw_count());
+    for (double& value : values) value = rounded(judged.problem.out_dtype, value);
     if (v.sample) values = picked(values, judged.sample.indices);
     judged.results.push_back({std::string(algorithm_name(judged.pass->plan)),
                               judged.problem.out_dtype, std::move(values)});
@@ -323,8 +301,7 @@ Judged gather(Job& job, const VerifyCommand& options, bool needs_reference) {
       add_to_buffer(job.problem.dtype, judged.problem.out_dtype, v.beta.value_or(1), judged.buffer,
                     judged.expected);
     }
-    judged.vacuous = pass.vacuous(judged.expected);
-    if (judged.vacuous.empty()) judged.not_tested = pass.not_tested(judged.expected);
+    pass.say_untested(judged);
   }
   return judged;
 }
@@ -382,7 +359,9 @@ Passes Rereader::passes() {
     run_job(job_, plan_job(job_, planned), nullptr, &sum);
     sum.finish();
   };
-  return {pool_, run, source_, why_no_images_.empty() ? &images_ : nullptr, memory_limit(options_)};
+  const Images images = {images_, source_, pool_};
+  return {pool_, run, why_no_images_.empty() ? std::optional(images) : std::nullopt,
+          memory_limit(options_)};
 }
 
 }  // namespace convgrad::cli

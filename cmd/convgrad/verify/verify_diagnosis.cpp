@@ -121,7 +121,7 @@ class Diagnoser {
     Gradient subjects[] = {{"the result", result.dtype, {}},
                            {"the golden file", judged_.golden->dtype, {}}};
     for (const std::size_t i : arbiter_elements(result, *judged_.golden, count)) {
-      indices.push_back(judged_.index(i));
+      indices.push_back(index_at(judged_.sample.indices, i));
       subjects[0].values.push_back(result.values[i]);
       subjects[1].values.push_back(judged_.golden->values[i]);
     }
@@ -143,12 +143,12 @@ class Diagnoser {
     const double spent =
         static_cast<double>(subject.values.size()) * static_cast<double>(term_count(pb));
     const double checked_s = judged_.pass ? judged_.pass->timing.timing.total_s : 0;
-    const OwnPart own(pb, {subject.dtype, subject.values}, indices, expected,
-                      options_.verify.alpha.value_or(1));
-    report_.add(name,
-                diagnose(own.suspect(), *passes_.images, passes_.source, passes_.pool,
-                         full_ ? kNoLimit : std::max(kQuickBudget, spent),
-                         full_ ? HUGE_VAL : std::max(kQuickSeconds, kQuickTimes * checked_s)));
+    const double budget = full_ ? kNoLimit : std::max(kQuickBudget, spent);
+    const double seconds = full_ ? HUGE_VAL : std::max(kQuickSeconds, kQuickTimes * checked_s);
+    with_own_part(pb, {subject.dtype, subject.values}, indices, expected,
+                  options_.verify.alpha.value_or(1), [&](const Suspect& suspect) {
+                    report_.add(name, diagnose(suspect, *passes_.images, budget, seconds));
+                  });
   }
 
   const Job& job_;

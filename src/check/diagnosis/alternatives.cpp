@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "check/diagnosis/ranges.hpp"
 #include "check/diagnosis/search.hpp"
 
 namespace convgrad::diagnosis {
@@ -18,7 +17,7 @@ namespace {
 // definition stay below 4 with 64 entries (normal errors of 0.7), those in other orders below 12.
 // What passes here is confirmed as any fault is, so these bound the time alone, as the numbers of
 // entries do.
-constexpr double kLeastError = 8, kTolerance = 4, kToleranceOfOrders = 12;
+constexpr double kLeastError = 8, kTolerance = 4;
 constexpr std::size_t kEntries = 64, kEntriesOfMany = 12;
 // A number is read off to as many digits as bring it so near to the best one, as a part of what
 // the entries leave of it: their errors are about an eighth of that.
@@ -27,15 +26,15 @@ constexpr double kAsGood = 1.0 / 4;
 constexpr std::int64_t kLeastStage = 8, kMostStage = 256;
 constexpr double kWalkBits = 4;
 
-// Returns what each clue's terms add, after a change of x and dy, less what they added before.
+// Returns change(clue, terms, pixel) of each clue's terms: what a fault adds there.
 template <typename Change>
 Added added_by(const Sample& sample, const std::vector<Clue>& clues, Change&& change) {
   Added result;
-  for (const Clue& clue : clues) {
-    const Terms& terms = sample.terms[clue.entry];
+  for (std::size_t e = 0; e < clues.size(); ++e) {
+    const Terms& terms = sample.terms[clues[e].entry];
     std::vector<double>& own = result.emplace_back();
     for (std::size_t i = 0; i < terms.x.size(); ++i) {
-      const double added = change(terms.x[i], terms.dy[i]);
+      const double added = change(e, terms, i);
       own.push_back(std::isfinite(added) ? added : 0);
     }
   }
@@ -59,15 +58,12 @@ class Alternatives {
  public:
   Alternatives(const Evidence& evidence, const Sample& sample, const TermsBy& terms_by)
       : pb_(evidence.problem()),
+        evidence_(evidence),
         sample_(sample),
         terms_by_(terms_by),
         plain_(plain_reading(pb_)),
         clues_(first_of(diagnosis::clues(evidence, sample), kEntries)),
-        ranges_(pb_, first_of(clues_, kEntriesOfMany), kToleranceOfOrders) {
-    for (const Clue& clue : clues_) {
-      entries_.push_back(entry_terms(pb_, evidence.index(sample.at[clue.entry])));
-    }
-  }
+        few_(first_of(clues_, kEntriesOfMany)) {}
 
   std::vector<Fault> take() {
     if (clues_.empty()) return {};
@@ -81,11 +77,11 @@ class Alternatives {
  private:
   // Adds what the reading does in the pixels in which it explains the errors.
   void add_in_pixels(const Fault& everywhere, const Added& added, int least_usual) {
-    if (ranges_.fits_everywhere(added, 1)) {
+    if (fits_everywhere(few_, added)) {
       found_.push_back(everywhere);
       return;
     }
-    for (const Candidate& c : ranges_.find(added, {Pixels{}}, 1, least_usual)) {
+    for (const Candidate& c : find_ranges(pb_, few_, added, {Pixels{}}, 1, least_usual)) {
       Fault& fault = found_.emplace_back(everywhere);
       fault.text += cat(", in ", pixels_text(pb_, c.pixels, ""), " alone");
       fault.reading.only = c.pixels;
@@ -97,16 +93,15 @@ class Alternatives {
   void find_roundings() {
     for (const Fault& fault : roundings(pb_)) {
       const Treatment x = fault.reading.x.treatment, dy = fault.reading.dy.treatment;
-      const auto lost = [&](double a, double b) {
-        return treated(x, pb_.dtype, a) * treated(dy, pb_.dtype, b) - a * b;
+      const auto lost = [&](std::size_t, const Terms& t, std::size_t i) {
+        return treated(x, pb_.dtype, t.x[i]) * treated(dy, pb_.dtype, t.dy[i]) - t.x[i] * t.dy[i];
       };
-      add_in_pixels(fault, added_by(sample_, ranges_.clues(), lost), kEnds);
+      add_in_pixels(fault, added_by(sample_, few_, lost), kEnds);
     }
   }
 
   // Stages of dy are those before them, or change places with the next.
   void find_stages() {
-    std::vector<EntryTerms> few(entries_.begin(), entries_.begin() + std::ssize(ranges_.clues()));
     for (const bool exchanged : {false, true}) {
       for (std::int64_t stage = kLeastStage; stage <= kMostStage; stage *= 2) {
         if (2 * stage > term_count(pb_)) break;
@@ -116,24 +111,21 @@ class Alternatives {
                        "a buffer of stages that is read before it is written", plain_};
         fault.reading.stage = stage;
         fault.reading.stages_exchanged = exchanged;
-        add_in_pixels(fault, added_by_reading(few, fault.reading), kAnyForm);
+        add_in_pixels(fault, added_by_reading(few_, fault.reading), kAnyForm);
       }
     }
   }
 
   // Returns what the reading adds to entries at each pixel, less what the definition does.
-  Added added_by_reading(const std::vector<EntryTerms>& entries, const Reading& reading) const {
-    const std::vector<Terms> others = terms_by_(entries, reading);
-    Added result;
-    for (std::size_t e = 0; e < others.size(); ++e) {
-      const Terms &a = others[e], &b = sample_.terms[clues_[e].entry];
-      std::vector<double>& own = result.emplace_back();
-      for (std::size_t i = 0; i < a.x.size(); ++i) {
-        const double added = a.x[i] * a.dy[i] - b.x[i] * b.dy[i];
-        own.push_back(std::isfinite(added) ? added : 0);
-      }
+  Added added_by_reading(const std::vector<Clue>& clues, const Reading& reading) const {
+    std::vector<EntryTerms> entries;
+    for (const Clue& clue : clues) {
+      entries.push_back(entry_terms(pb_, evidence_.index(sample_.at[clue.entry])));
     }
-    return result;
+    const std::vector<Terms> others = terms_by_(entries, reading);
+    return added_by(sample_, clues, [&](std::size_t e, const Terms& own, std::size_t i) {
+      return others[e].x[i] * others[e].dy[i] - own.x[i] * own.dy[i];
+    });
   }
 
   // Returns offset + errors / units, if that is one number: units are what 1 of it adds.
@@ -205,7 +197,7 @@ class Alternatives {
     fault.reading.outside = Outside::constant;
     fault.reading.padding = 1;
     std::vector<double> units;
-    for (const std::vector<double>& added : added_by_reading(entries_, fault.reading)) {
+    for (const std::vector<double>& added : added_by_reading(clues_, fault.reading)) {
       units.push_back(std::accumulate(added.begin(), added.end(), 0.0));
     }
     const auto value = number_of(units, 0);
@@ -216,12 +208,11 @@ class Alternatives {
   }
 
   const WgradProblem& pb_;
+  const Evidence& evidence_;
   const Sample& sample_;
   const TermsBy& terms_by_;
   const Reading plain_;
-  const std::vector<Clue> clues_;
-  const Ranges ranges_;
-  std::vector<EntryTerms> entries_;
+  const std::vector<Clue> clues_, few_;  // the first ones
   std::vector<Fault> found_;
 };
 
@@ -246,12 +237,13 @@ std::vector<Clue> clues(const Evidence& evidence, const Sample& sample) {
 
 std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& sample) {
   const WgradProblem& pb = evidence.problem();
-  const Ranges ranges(pb, clues(evidence, sample), kToleranceOfOrders);
-  const Added added = added_by(sample, ranges.clues(), [](double x, double dy) { return x * dy; });
+  const std::vector<Clue> all = clues(evidence, sample);
+  const Added added = added_by(
+      sample, all, [](std::size_t, const Terms& t, std::size_t i) { return t.x[i] * t.dy[i]; });
   std::vector<Fault> result;
   int usual = kAnyForm;
   for (const bool doubled : {false, true}) {
-    for (const Candidate& c : ranges.find(added, all_walks(pb), doubled ? 1 : -1, usual)) {
+    for (const Candidate& c : find_ranges(pb, all, added, all_walks(pb), doubled ? 1 : -1, usual)) {
       // The first or last line is one of the known faults.
       const Range& r = c.pixels.range;
       const bool border = r.begin == 0 || r.end == step_count(pb, c.pixels);

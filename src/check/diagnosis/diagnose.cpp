@@ -24,41 +24,10 @@ constexpr std::int64_t kMostTerms = std::int64_t{1} << 22;
 
 using List = std::vector<Fault>;
 
-// Reads blocks; once that is timed, until there is no time left.
-class TimedSource final : public BlockSource {
- public:
-  TimedSource(BlockSource& source, const Evidence& evidence)
-      : source_(source), evidence_(evidence) {}
-  Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) override {
-    if (is_timed) evidence_.stop_if_late();
-    return source_.load(plan, block, memory);
-  }
-  void finish() override { source_.finish(); }
-
-  bool is_timed = false;
-
- private:
-  BlockSource& source_;
-  const Evidence& evidence_;
-};
-
-Evidence::Clock::time_point in_seconds(double seconds) {
-  const auto now = Evidence::Clock::now();
-  if (seconds > 1e9) return Evidence::Clock::time_point::max();
-  return now + std::chrono::duration_cast<Evidence::Clock::duration>(
-                   std::chrono::duration<double>(seconds));
-}
-
 class Search {
  public:
-  Search(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
-         double multiply_adds, double seconds)
-      : evidence_(suspect, in_seconds(seconds)),
-        judge_(evidence_),
-        images_(images),
-        source_(source, evidence_),
-        pool_(pool),
-        budget_(multiply_adds) {}
+  Search(const Suspect& suspect, const Images& images, double multiply_adds, double seconds)
+      : evidence_(suspect, seconds), judge_(evidence_), images_(images), budget_(multiply_adds) {}
 
   Diagnosis run() {
     const WgradProblem& pb = evidence_.problem();
@@ -89,7 +58,7 @@ class Search {
   struct Finder {
     Stage stage;
     bool needs_sample;
-    std::function<void(const Sample&)> find;
+    std::function<void()> find;
   };
 
   // Calls the finders: the surest and cheapest first.
@@ -97,63 +66,61 @@ class Search {
     const WgradProblem& pb = evidence_.problem();
     // The sample comes first: of large problems, faults take all of the budget that is left.
     const Sample sample = sampled();
-    const List faults = known_faults(pb, facts_of(pb, images_, source_));
-    const auto count_and_confirm = [&](const List& list) {
-      ++result_.tried;
-      confirm(list);
-    };
-    const auto keep = [&](const std::optional<Finding>& found) {
-      if (found) fits_.push_back({*found, 0, 1});
-    };
-    const TermsBy terms_by = [&](const auto& entries, const auto& reading) {
-      budget_ -= cost(entries.size());
-      return terms_of(pb, entries, reading, images_, source_, pool_);
-    };
+    const List faults = known_faults(pb, facts_of(images_));
     try_each(faults);  // whatever time it takes: the budget bounds it
-    source_.is_timed = true;
+    is_timed_ = true;
+    const TermsBy terms_by = [&](const auto& entries, const auto& reading) {
+      return terms(entries, reading);
+    };
     const Finder finders[] = {
-        {Stage::always, true, [&](const Sample& some) { name_nonfinite(some); }},
-        {Stage::always, true,
-         [&](const Sample& some) { count_and_confirm(find_lost_pixels(evidence_, some)); }},
-        {Stage::unsettled, false, [&](const Sample&) { try_each(find_slices(evidence_)); }},
+        {Stage::always, true, [&] { name_nonfinite(sample); }},
+        {Stage::always, true, [&] { try_found(find_lost_pixels(evidence_, sample)); }},
+        {Stage::unsettled, false, [&] { try_each(find_slices(evidence_)); }},
         // Sums that repeat to the bit leave no doubt, so these are looked for besides what fits.
         {Stage::always, true,
-         [&](const Sample& some) {
-           ++result_.tried;
-           keep(find_partials(judge_, some, settled() || rounded_once()));
-         }},
+         [&] { keep(find_partials(judge_, sample, settled() || rounded_once())); }},
         {Stage::unsettled, true,
-         [&](const Sample& some) {
-           count_and_confirm(find_alternatives(evidence_, some, terms_by));
-         }},
-        {Stage::unfitted, true,
-         [&](const Sample& some) {
-           ++result_.tried;
-           keep(find_winograd(judge_, some, terms_by));
-         }},
-        {Stage::unfitted, false, [&](const Sample&) { try_pairs(faults); }},
+         [&] { try_found(find_alternatives(evidence_, sample, terms_by)); }},
+        {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, terms_by)); }},
+        {Stage::unfitted, false, [&] { try_pairs(faults); }},
         // Entries that are chosen for large errors would make narrow sums' too large.
-        {Stage::unfitted, true, [&](const Sample& some) {
-           keep(find_size(evidence_, by_terms(evidence_.choose_any(some.at.size()))));
-         }}};
+        {Stage::unfitted, true,
+         [&] { keep(find_size(evidence_, by_terms(evidence_.choose_any(sample.at.size())))); }}};
     for (const Finder& finder : finders) {
       if (finder.needs_sample && sample.at.empty()) continue;
       if (finder.stage == Stage::unsettled && settled()) continue;
       if (finder.stage == Stage::unfitted && !fits_.empty()) continue;
-      timely([&] {
-        evidence_.stop_if_late();
-        finder.find(sample);
-      });
+      timely(finder.find);
     }
   }
 
   // Calls what Late may end: what it has found by then is kept.
   void timely(const std::function<void()>& part) {
     try {
+      evidence_.stop_if_late();
       part();
     } catch (const Late&) {
       ++result_.untried;
     }
+  }
+
+  void try_found(const List& list) {
+    ++result_.tried;
+    confirm(list);
+  }
+  void keep(const std::optional<Finding>& found) {
+    ++result_.tried;
+    if (found) fits_.push_back({*found, 0, 1});
+  }
+
+  // Each pass over x and dy asks for it.
+  const Images& images() const {
+    if (is_timed_) evidence_.stop_if_late();
+    return images_;
+  }
+  std::vector<Terms> terms(std::span<const EntryTerms> entries, const Reading& reading) {
+    budget_ -= cost(entries.size());
+    return terms_of(entries, reading, images());
   }
 
   void name_nonfinite(const Sample& sample) {
@@ -180,8 +147,8 @@ class Search {
   }
 
   // Predicts by values that are there, without sums.
-  Predicted predicted_at(const Fault& f, const Positions& at) const {
-    Predicted predicted;
+  Expected predicted_at(const Fault& f, const Positions& at) const {
+    Expected predicted;
     for (const std::size_t position : at) {
       const std::size_t from =
           f.moved ? static_cast<std::size_t>(f.moved(static_cast<std::int64_t>(position)))
@@ -193,7 +160,7 @@ class Search {
   }
 
   // Predicts for these entries by each of the list.
-  std::vector<Predicted> predicted(const List& list, const Positions& at) {
+  std::vector<Expected> predicted(const List& list, const Positions& at) {
     const WgradProblem& pb = evidence_.problem();
     std::vector<Wanted> wanted;
     for (const Fault& f : list) {
@@ -203,23 +170,22 @@ class Search {
     }
     budget_ -= cost(wanted.size());
     std::vector<EntrySum> sums;
-    if (!wanted.empty()) sums = sums_of(pb, wanted, images_, source_, pool_);
-    std::vector<Predicted> result;
+    if (!wanted.empty()) sums = sums_of(wanted, images());
+    std::vector<Expected> result;
     std::span<EntrySum> left = sums;
     for (const Fault& f : list) {
       if (is_known(f)) {
         result.push_back(predicted_at(f, at));
         continue;
       }
-      Expected expected = expected_of(pb, {}, left.first(at.size()));
+      result.push_back(expected_of(pb, {}, left.first(at.size())));
       left = left.subspan(at.size());
-      result.push_back({std::move(expected.values), std::move(expected.scales)});
     }
     return result;
   }
 
   // Keeps the fault if it explains these entries.
-  void consider(const Fault& f, const Positions& at, const Predicted& values, bool plain = false) {
+  void consider(const Fault& f, const Positions& at, const Expected& values, bool plain = false) {
     const auto fit = judge_.judge(at, values, f.bits, plain);
     if (!fit || is_reported(f, *fit, at)) return;
     // An attribute of all taps is not another one for some of them.
@@ -260,7 +226,7 @@ class Search {
       ++result_.untried;
     }
     const Positions at = evidence_.choose(entries);
-    const std::vector<Predicted> values = predicted(list, at);
+    const std::vector<Expected> values = predicted(list, at);
     List left;
     for (std::size_t f = 0; f < list.size(); ++f) {
       if (judge_.judge(at, values[f], 0, false, true)) left.push_back(list[f]);
@@ -289,7 +255,7 @@ class Search {
         std::min(std::max(budget_, 0.0) / 2 / cost(list.size()), 1.0 * kConfirmed);
     const Positions at =
         evidence_.choose(std::max(kLooks[0], static_cast<std::size_t>(affordable)));
-    const std::vector<Predicted> values = predicted(list, at);
+    const std::vector<Expected> values = predicted(list, at);
     for (std::size_t f = 0; f < list.size(); ++f) consider(list[f], at, values[f]);
   }
 
@@ -302,24 +268,21 @@ class Search {
       if (!f.moved && !f.rare) others.insert(others.begin(), f);  // those of precision first
     }
     moves.resize(std::min(moves.size(), kPairedMoves));
-    std::vector<std::pair<std::size_t, std::size_t>> order;  // the likeliest of both first
-    for (std::size_t m = 0; m < moves.size(); ++m) {
-      for (std::size_t o = 0; o < others.size(); ++o) order.emplace_back(m, o);
-    }
-    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-      return 4 * a.first + a.second < 4 * b.first + b.second;
-    });
     List pairs;
-    for (const auto& [m, o] : order) {
-      // A move goes with any reading; two readings do not go together.
-      Fault pair = others[o];
-      pair.name = moves[m].name + "+" + others[o].name;
-      pair.text = moves[m].text + ", and " + others[o].text;
-      const bool both = !moves[m].cause.empty() && !others[o].cause.empty();
-      pair.cause = moves[m].cause + (both ? "; " : "") + others[o].cause;
-      pair.moved = moves[m].moved;
-      pair.faults = 2;
-      pairs.push_back(std::move(pair));
+    // The likeliest of both come first. A move goes with any reading; two readings do not go
+    // together.
+    for (std::size_t rank = 0; rank < 4 * moves.size() + others.size(); ++rank) {
+      for (std::size_t m = 0; m < moves.size() && 4 * m <= rank; ++m) {
+        if (rank - 4 * m >= others.size()) continue;
+        const Fault &move = moves[m], &other = others[rank - 4 * m];
+        Fault& pair = pairs.emplace_back(other);
+        pair.name = move.name + "+" + other.name;
+        pair.text = move.text + ", and " + other.text;
+        const bool both = !move.cause.empty() && !other.cause.empty();
+        pair.cause = move.cause + (both ? "; " : "") + other.cause;
+        pair.moved = move.moved;
+        pair.faults = 2;
+      }
     }
     result_.tried += static_cast<std::int64_t>(pairs.size());
     confirm(screened(screened(std::move(pairs), kPairLook), kLooks[1]));
@@ -341,13 +304,11 @@ class Search {
   Sample by_terms(Positions at) {
     Sample sample;
     sample.at = std::move(at);
-    budget_ -= cost(sample.at.size());
     std::vector<EntryTerms> wanted;
     for (const std::size_t position : sample.at) {
       wanted.push_back(entry_terms(evidence_.problem(), evidence_.index(position)));
     }
-    sample.terms = terms_of(evidence_.problem(), wanted, plain_reading(evidence_.problem()),
-                            images_, source_, pool_);
+    sample.terms = terms(wanted, plain_reading(evidence_.problem()));
     return sample;
   }
 
@@ -362,29 +323,22 @@ class Search {
 
   // Reports the simplest that fit, and of these the ones that fit about as well as the best.
   void report() {
-    std::size_t simplest = SIZE_MAX;
-    double best = HUGE_VAL;
+    if (fits_.empty()) return;
+    const Fitting& best = *std::ranges::min_element(
+        fits_, {}, [](const Fitting& fit) { return std::pair(fit.complexity, fit.rms); });
     for (const Fitting& fit : fits_) {
-      if (fit.complexity < simplest) best = HUGE_VAL;
-      simplest = std::min(simplest, fit.complexity);
-      if (fit.complexity == simplest) best = std::min(best, fit.rms);
+      if (fit.complexity > best.complexity || fit.rms > std::max(1.5, 2 * best.rms)) continue;
+      if (!is_shadowed(fit)) result_.findings.push_back(fit.finding);
     }
-    for (const Fitting& fit : fits_) {
-      if (fit.complexity > simplest || fit.rms > std::max(1.5, 2 * best)) continue;
-      if (is_shadowed(fit)) continue;
-      if (result_.findings.size() < kMaxFindings) {
-        result_.findings.push_back(fit.finding);
-      } else {
-        ++result_.more;
-      }
-    }
+    const std::size_t shown = std::min(result_.findings.size(), kMaxFindings);
+    result_.more = static_cast<std::int64_t>(result_.findings.size() - shown);
+    result_.findings.resize(shown);
   }
 
   const Evidence evidence_;
   const Judge judge_;
-  const Plan& images_;
-  TimedSource source_;
-  TaskPool& pool_;
+  const Images images_;
+  bool is_timed_ = false;
   double budget_;  // multiply-adds that are left
   List reported_;
   std::vector<Fitting> fits_;
@@ -412,9 +366,9 @@ Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes) {
   return plan;
 }
 
-Diagnosis diagnose(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
-                   double multiply_adds, double seconds) {
-  return diagnosis::Search(suspect, images, source, pool, multiply_adds, seconds).run();
+Diagnosis diagnose(const Suspect& suspect, const Images& images, double multiply_adds,
+                   double seconds) {
+  return diagnosis::Search(suspect, images, multiply_adds, seconds).run();
 }
 
 }  // namespace convgrad

@@ -21,8 +21,8 @@ constexpr std::size_t kMostChosen = 4096;
 
 }  // namespace
 
-Evidence::Evidence(const Suspect& suspect, Clock::time_point end)
-    : suspect_(suspect), end_(end), all_(size()) {
+Evidence::Evidence(const Suspect& suspect, double seconds)
+    : suspect_(suspect), seconds_(seconds), all_(size()) {
   std::iota(all_.begin(), all_.end(), std::size_t{0});
   std::unordered_map<double, std::size_t> first;
   for (const std::size_t at : all_) {
@@ -71,30 +71,24 @@ void Evidence::find_where() {
     marks.push_back({index(at), errors_[at] > kWrong   ? Mark::in
                                 : errors_[at] > kRight ? Mark::either
                                                        : Mark::out});
+    inside_.push_back(marks[at].mark == Mark::in);
   }
-  for (const std::size_t at : all_) inside_.push_back(marks[at].mark == Mark::in);
   where_ = place_of(problem(), marks);
   const bool found = where_.pattern && !where_.text.empty();
-  if (!mark_planes(marks)) return;
+  const double seen = mark_planes(marks);
+  if (seen < kLeastSeen) return;
   const Place by_planes = place_of(problem(), marks);
-  double in = 0, seen = 0;
-  for (const std::size_t at : all_) {
-    if (marks[at].mark != Mark::in) continue;
-    ++in;
-    seen += errors_[at] > kSlack ? 1 : 0;
-  }
   // Where a few entries look right by chance, the planes say in fewer words what is wrong.
-  const bool better =
-      !by_planes.everything && seen >= kMostSeen * in && by_planes.bits < where_.bits;
+  const bool better = !by_planes.everything && seen >= kMostSeen && by_planes.bits < where_.bits;
   if (found && !better) return;
   for (const std::size_t at : all_) inside_[at] = marks[at].mark == Mark::in;
   where_ = by_planes;
 }
 
 // If single entries do not show the place, planes do: it is where every axis' are wrong. Returns
-// whether the place holds all of the fault: the other entries look right together, and enough of
-// those inside are seen to be wrong.
-bool Evidence::mark_planes(std::vector<Marked>& marks) const {
+// how much of it is seen to be wrong, or 0 where the other entries do not look right together: then
+// the place does not hold all of the fault.
+double Evidence::mark_planes(std::vector<Marked>& marks) const {
   struct Group {
     double squares = 0, count = 0;
     bool wrong() const { return std::sqrt(squares / count) > kSlack * group_factor(count); }
@@ -117,7 +111,8 @@ bool Evidence::mark_planes(std::vector<Marked>& marks) const {
     seen += wrong && errors_[at] > kSlack ? 1 : 0;
     if (!wrong) others.add(errors_[at]);
   }
-  return (others.count == 0 || !others.wrong()) && seen >= kLeastSeen * in;
+  if (others.count > 0 && others.wrong()) return 0;
+  return in > 0 ? seen / in : 1;
 }
 
 Positions Evidence::choose(std::size_t count) const {

@@ -1,11 +1,12 @@
 // evidence.hpp - the suspect's entries: how far each is off, and where those lie that are wrong.
 #pragma once
 
-#include <chrono>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "check/diagnosis.hpp"
 #include "check/diagnosis/faults.hpp"
+#include "check/groups.hpp"
 #include "convgrad/compare.hpp"
 
 namespace convgrad::diagnosis {
@@ -45,14 +46,14 @@ class AxisSums {
 
 class Evidence {
  public:
-  using Clock = std::chrono::steady_clock;
-  explicit Evidence(const Suspect& suspect, Clock::time_point end = Clock::time_point::max());
+  // The search ends after so many seconds.
+  Evidence(const Suspect& suspect, double seconds);
 
   const Suspect& suspect() const { return suspect_; }
   const WgradProblem& problem() const { return suspect_.problem; }
   bool whole() const { return suspect_.indices.empty(); }
   std::size_t size() const { return suspect_.got.size(); }
-  std::int64_t index(std::size_t at) const { return suspect_.index(at); }
+  std::int64_t index(std::size_t at) const { return index_at(suspect_.indices, at); }
   double got(std::size_t at) const { return suspect_.got[at]; }
   double want(std::size_t at) const { return suspect_.expected.values[at]; }
   double scale(std::size_t at) const;
@@ -81,16 +82,17 @@ class Evidence {
 
   // Throws Late after the end: before a pass over x and dy, and in loops that are long without one.
   void stop_if_late() const {
-    if (Clock::now() > end_) throw Late();
+    if (seconds_since(begin_) > seconds_) throw Late();
   }
 
  private:
   void find_where();
-  bool mark_planes(std::vector<Marked>& marks) const;
+  double mark_planes(std::vector<Marked>& marks) const;
   void draw();
 
   const Suspect& suspect_;
-  const Clock::time_point end_;
+  const Clock::time_point begin_ = Clock::now();
+  const double seconds_;
   std::vector<double> errors_;
   Positions all_, wrong_, drawn_, alike_;
   bool are_different_ = true;

@@ -23,33 +23,16 @@ bool reaches_outside(const WgradProblem& pb) {
   });
 }
 
-class Faults : FaultList {
- public:
-  explicit Faults(const WgradProblem& problem) : FaultList(problem) {}
+bool is_wide(const SpatialAxis& a) { return a.in > 1 || a.taps > 1; }
 
-  std::vector<Fault> take(const Facts& facts) {
-    add_flips();
-    add_filter_orders();
-    add_strides_and_dilations();
-    add_paddings();
-    add_groups();
-    add_left_out();
-    add_shifts();
-    // Of faults that read alike the first one names them, so the usual ones come first.
-    for (const std::vector<Fault>& more : {faults_of_layouts(pb_), faults_of_inputs(pb_, facts)}) {
-      for (const Fault& f : more) add_reading(f.name, f.text, f.cause, f.reading, f.rare);
-    }
-    return std::move(list_);
-  }
-
- private:
+struct Faults : FaultList {
   void add_moved(const std::string& name, const std::string& text, const std::string& cause,
                  Fault::Map moved) {
-    list_.push_back({name, text, cause, plain_, std::move(moved)});
+    list.push_back({name, text, cause, plain, std::move(moved)});
   }
 
   Reading changed(const Axes& axes, const Change& change) const {
-    Reading reading = plain_;
+    Reading reading = plain;
     for (const std::size_t a : axes) change(reading.axis[a]);
     return reading;
   }
@@ -64,21 +47,20 @@ class Faults : FaultList {
   // wrong attribute changes SAME too.
   void add_with_padding(const std::string& name, const std::string& text, const std::string& cause,
                         const Axes& axes, const Change& change, bool follows = true) {
-    add_reading(name, text, cause, changed(axes, change));
+    add(name, text, cause, changed(axes, change));
     if (!follows) return;
     const auto with_same = [&](SpatialAxis& axis) {
       change(axis);
       pad_same(axis);
     };
-    add_reading(name, text + ", and padding SAME follows that", cause, changed(axes, with_same));
+    add(name, text + ", and padding SAME follows that", cause, changed(axes, with_same));
   }
 
   void add_flips() {
-    for (const Axes& axes : subsets(pb_, [](const SpatialAxis& a) { return a.taps > 1; })) {
-      const WgradProblem& pb = pb_;
+    for (const Axes& axes : subsets(pb, [](const SpatialAxis& a) { return a.taps > 1; })) {
       add_moved("filter_flipped", cat("the filter is flipped in ", axis_names(axes)),
                 "a convolution that is taken for a cross-correlation",
-                [pb, axes](std::int64_t index) {
+                [pb = pb, axes](std::int64_t index) {
                   const std::int64_t cells = pb.group_c() * pb.K;
                   std::int64_t rest = index / cells, step = 1, flipped = 0;
                   for (std::size_t a = 3; a-- > 0;) {
@@ -94,8 +76,8 @@ class Faults : FaultList {
   }
 
   void add_filter_orders() {
-    const FilterOrder own = own_order(pb_);
-    for (const FilterOrder& order : other_orders(pb_)) {
+    const FilterOrder own = own_order(pb);
+    for (const FilterOrder& order : other_orders(pb)) {
       const std::string taken =
           cat("its elements are taken in ", order.name, " order, not in ", own.name);
       const bool exchanged = !order.exchanged.empty();
@@ -106,24 +88,20 @@ class Faults : FaultList {
     }
   }
 
-  // Returns "before h is 2, not 1".
-  std::string before(const Axes& axes, const Reading& reading) const {
-    return cat("before ", axis_names(axes), " is ",
-               fields_text(reading, axes, &SpatialAxis::pad_before), ", not ",
-               fields_text(plain_, axes, &SpatialAxis::pad_before));
-  }
-
   void add_padding(const std::string& name, const std::string& why, const Axes& axes,
                    const Change& change) {
     const Reading reading = changed(axes, change);
-    add_reading(name, cat(why, "the padding ", before(axes, reading)),
-                "the padding of another framework, or its odd row on the other side", reading);
+    add(name,
+        cat(why, "the padding before ", axis_names(axes), " is ",
+            fields_text(reading, axes, &SpatialAxis::pad_before), ", not ",
+            fields_text(plain, axes, &SpatialAxis::pad_before)),
+        "the padding of another framework, or its odd row on the other side", reading);
   }
 
   void add_paddings() {
     // Only the padding before moves taps; the one after decides the output's extent alone.
     const auto uneven = [](const SpatialAxis& a) { return a.pad_before != a.pad_after; };
-    std::vector<Axes> sets = subsets(pb_, uneven);
+    std::vector<Axes> sets = subsets(pb, uneven);
     std::reverse(sets.begin(), sets.end());  // all of them is the likeliest
     for (const Axes& axes : sets) {
       add_padding("padding_swapped", "the padding after is put before: ", axes,
@@ -131,12 +109,11 @@ class Faults : FaultList {
     }
     const auto padded = [](const SpatialAxis& a) { return a.pad_before > 0; };
     const auto ignored = [](SpatialAxis& a) { a.pad_before = 0; };
-    sets = subsets(pb_, padded);
+    sets = subsets(pb, padded);
     if (!sets.empty()) {
       add_padding("padding_ignored", "the padding is ignored: ", sets.back(), ignored);
     }
-    const auto wide = [](const SpatialAxis& a) { return a.in > 1 || a.taps > 1; };
-    for (const Axes& axes : subsets(pb_, wide)) {
+    for (const Axes& axes : subsets(pb, is_wide)) {
       for (const int step : {1, -1}) {
         add_padding("padding_off_by_one", "", axes,
                     [step](SpatialAxis& a) { a.pad_before += step; });
@@ -147,7 +124,7 @@ class Faults : FaultList {
       add_padding("padding_ignored", "the padding is ignored: ", axes, ignored);
     }
     add_of_others("padding", &SpatialAxis::pad_before, false);
-    if (reaches_outside(pb_)) add_outside();
+    if (reaches_outside(pb)) add_outside();
   }
 
   void add_outside() {
@@ -170,10 +147,10 @@ class Faults : FaultList {
         {kName, "padding reads the image before, or after",
          "a mask that is missing: what is next in memory is read", Outside::images}};
     for (const Row& row : rows) {
-      Reading reading = plain_;
+      Reading reading = plain;
       reading.outside = row.outside;
       reading.x.beside = row.outside == Outside::images;
-      add_reading(row.name, row.text, row.cause, reading, reading.x.beside);
+      add(row.name, row.text, row.cause, reading, reading.x.beside);
     }
   }
 
@@ -181,20 +158,18 @@ class Faults : FaultList {
 
   // Adds one field of h and w, each in the other's place.
   void add_swapped(const std::string& what, Field field) {
-    Reading reading = plain_;
+    Reading reading = plain;
     std::swap(reading.axis[1].*field, reading.axis[2].*field);
-    add_reading("attribute_order", cat("the ", what, " of h and w are swapped"),
-                "the axes' order in the attribute", reading);
+    add("attribute_order", cat("the ", what, " of h and w are swapped"),
+        "the axes' order in the attribute", reading);
   }
 
   // Adds one field of an axis in place of those of others.
   void add_of_others(const std::string& what, Field field, bool same_padding) {
-    for (const std::size_t from : spatial_axes(pb_)) {
-      const std::int64_t value = pb_.axis[from].*field;
-      const auto other = [&](const SpatialAxis& a) {
-        return a.*field != value && (a.in > 1 || a.taps > 1);
-      };
-      for (const Axes& axes : subsets(pb_, other)) {
+    for (const std::size_t from : spatial_axes(pb)) {
+      const std::int64_t value = pb.axis[from].*field;
+      const auto other = [&](const SpatialAxis& a) { return a.*field != value && is_wide(a); };
+      for (const Axes& axes : subsets(pb, other)) {
         add_with_padding(
             "attribute_order",
             cat("the ", what, " of ", kAxisNames[from], " is taken for ", axis_names(axes)),
@@ -208,14 +183,14 @@ class Faults : FaultList {
   // axes.
   void add_factors(const std::string& what, Field field, const char* ignored,
                    const char* one_more) {
-    const Axes all = spatial_axes(pb_);
-    const bool same = reaches_outside(pb_);
+    const Axes all = spatial_axes(pb);
+    const bool same = reaches_outside(pb);
     const auto named = [&](const Axes& axes) {
       return axes == all ? cat("the ", what, "s are ")
                          : cat("the ", what, axes.size() > 1 ? "s" : "", " of ", axis_names(axes),
                                axes.size() > 1 ? " are " : " is ");
     };
-    std::vector<Axes> sets = subsets(pb_, [&](const SpatialAxis& a) { return a.*field > 1; });
+    std::vector<Axes> sets = subsets(pb, [&](const SpatialAxis& a) { return a.*field > 1; });
     sets.insert(sets.begin(), all);
     for (const Axes& axes : sets) {
       add_with_padding(what + "s_ignored", cat(named(axes), "ignored"), ignored, axes,
@@ -223,7 +198,7 @@ class Faults : FaultList {
     }
     add_swapped(what + "s", field);
     add_of_others(what, field, same);
-    sets = subsets(pb_, [](const SpatialAxis& a) { return a.in > 1 || a.taps > 1; });
+    sets = subsets(pb, is_wide);
     std::reverse(sets.begin(), sets.end());  // all of them is the likeliest
     for (const Axes& axes : sets) {
       for (const int step : {1, -1}) {
@@ -236,7 +211,7 @@ class Faults : FaultList {
         add_with_padding(what + "s_off_by_one",
                          cat(named(axes), "one ",
                              step > 0 ? "more: " : "less: ", fields_text(reading, axes, field),
-                             " in place of ", fields_text(plain_, axes, field)),
+                             " in place of ", fields_text(plain, axes, field)),
                          step > 0 ? one_more : "a distance that is counted in the elements between",
                          axes, change, same);
       }
@@ -245,7 +220,7 @@ class Faults : FaultList {
 
   void add_strides_and_dilations() {
     add_with_padding("stride_dilation_swapped", "strides and dilations are swapped",
-                     "the order of arguments", spatial_axes(pb_),
+                     "the order of arguments", spatial_axes(pb),
                      [](SpatialAxis& a) { std::swap(a.stride, a.dilation); });
     add_factors("dilation", &SpatialAxis::dilation, "TensorFlow's depthwise op on the CPU does so",
                 "a library that counts dilations from 0");
@@ -271,71 +246,99 @@ class Faults : FaultList {
   }
 
   void add_groups() {
-    if (pb_.groups == 1) return;
-    const WgradProblem& pb = pb_;
-    for (const Numbering& n : numberings(pb_.groups, pb_.K)) {
+    if (pb.groups == 1) return;
+    for (const Numbering& n : numberings(pb.groups, pb.K)) {
       add_moved("group_order", cat("its groups are ", n.text), "",
-                [pb, map = n.map](std::int64_t index) {
+                [pb = pb, map = n.map](std::int64_t index) {
                   return index / pb.K * pb.K + map(index % pb.K);
                 });
     }
     // Groups of the gradient only move; those of a tensor meet other groups, which takes new sums.
-    const std::vector<Numbering> x = numberings(pb_.groups, pb_.C);
-    const std::vector<Numbering> dy = numberings(pb_.groups, pb_.K);
-    for (const Numbering& n : x) {
-      list_.push_back(
-          {"group_order", cat("the groups of input are ", n.text), "", plain_, nullptr, n.map});
-    }
-    for (std::size_t i = 0; i < dy.size(); ++i) {
-      list_.push_back({"group_order", cat("the groups of out_backprop are ", dy[i].text), "",
-                       plain_, nullptr, nullptr, dy[i].map});
-      list_.push_back({"group_order", cat("the groups of input and out_backprop are ", dy[i].text),
-                       "", plain_, nullptr, x[i].map, dy[i].map});
+    const std::vector<Numbering> x = numberings(pb.groups, pb.C);
+    const std::vector<Numbering> dy = numberings(pb.groups, pb.K);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      for (const auto& [of_x, of_dy, which] : {std::tuple{true, false, "input"},
+                                               {false, true, "out_backprop"},
+                                               {true, true, "input and out_backprop"}}) {
+        list.push_back({"group_order", cat("the groups of ", which, " are ", x[i].text), "", plain,
+                        nullptr, of_x ? x[i].map : nullptr, of_dy ? dy[i].map : nullptr});
+      }
     }
   }
 
+  Reading without_line(std::size_t a, bool of_x, bool last) const {
+    Reading reading = plain;
+    Range& range = (of_x ? reading.in : reading.out)[a];
+    last ? --range.end : ++range.begin;
+    return reading;
+  }
+
   void add_left_out() {
-    for (const std::size_t a : spatial_axes(pb_)) {
+    for (const std::size_t a : spatial_axes(pb)) {
       for (const bool of_x : {false, true}) {
-        if (extents_of(pb_, of_x)[a] < 2) continue;
+        if (extents_of(pb, of_x)[a] < 2) continue;
         for (const bool last : {true, false}) {
-          Reading reading = plain_;
-          Range& range = (of_x ? reading.in : reading.out)[a];
-          last ? --range.end : ++range.begin;
-          add_reading("line_left_out",
-                      cat("the ", last ? "last " : "first ", kLines[a], " of ", tensor_name(of_x),
-                          " is left out"),
-                      "a loop that ends too early, or a mask that is one off", reading);
+          add("line_left_out",
+              cat("the ", last ? "last " : "first ", kLines[a], " of ", tensor_name(of_x),
+                  " is left out"),
+              "a loop that ends too early, or a mask that is one off", without_line(a, of_x, last));
         }
       }
     }
   }
 
-  // Adds shifts: what leaves a tensor on one side does not come back on the other.
+  // Adds shifts: what leaves a tensor on one side does not come back on the other. A shifted tensor
+  // is read with another padding and without the line that has left it. A step of dy is `stride`
+  // positions of x.
   void add_shifts() {
-    for (const std::size_t a : spatial_axes(pb_)) {
+    for (const std::size_t a : spatial_axes(pb)) {
       for (const int step : {1, -1}) {
-        const auto add = [&](const char* tensor, std::int64_t padding,
-                             std::array<Range, 3> Reading::*positions) {
-          Reading reading = plain_;
-          // A shifted tensor is read with another padding and without the line that has left it. A
-          // step of dy is `stride` positions of x.
-          reading.axis[a].pad_before += padding;
-          Range& range = (reading.*positions)[a];
-          step > 0 ? --range.end : ++range.begin;
-          if (range.size() < 1) return;
-          add_reading("shifted",
-                      cat(tensor, " is shifted by one ", kLines[a], step > 0 ? "" : " backwards"),
-                      "an offset that is one off", reading);
-        };
-        add("input", step, &Reading::in);
-        add("out_backprop", -step * pb_.axis[a].stride, &Reading::out);
+        for (const bool of_x : {true, false}) {
+          if (extents_of(pb, of_x)[a] < 2) continue;
+          Reading reading = without_line(a, of_x, step > 0);
+          reading.axis[a].pad_before += of_x ? step : -step * pb.axis[a].stride;
+          add("shifted",
+              cat(tensor_name(of_x), " is shifted by one ", kLines[a],
+                  step > 0 ? "" : " backwards"),
+              "an offset that is one off", reading);
+        }
       }
     }
   }
 };
 
 }  // namespace
+
+Axes spatial_axes(const WgradProblem& pb) {
+  const int rank = pb.spatial_rank();
+  return rank > 2 ? Axes{0, 1, 2} : rank > 1 ? Axes{1, 2} : Axes{2};
+}
+
+std::vector<Axes> subsets(const WgradProblem& pb,
+                          const std::function<bool(const SpatialAxis&)>& useful) {
+  std::vector<Axes> result;
+  const Axes all = spatial_axes(pb);
+  for (std::size_t bits = 1; bits < std::size_t{1} << all.size(); ++bits) {
+    Axes axes;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if ((bits >> i & 1) != 0) axes.push_back(all[i]);
+    }
+    if (std::all_of(axes.begin(), axes.end(), [&](std::size_t a) { return useful(pb.axis[a]); })) {
+      result.push_back(axes);
+    }
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Axes& a, const Axes& b) { return a.size() < b.size(); });
+  return result;
+}
+
+std::string axis_names(const Axes& axes) {
+  std::string text;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    text += cat(i == 0 ? "" : i + 1 < axes.size() ? ", " : " and ", kAxisNames[axes[i]]);
+  }
+  return text;
+}
 
 bool Fault::moves_only(const WgradProblem& problem) const {
   return !x_channel && !dy_channel && reading == plain_reading(problem);
@@ -348,16 +351,27 @@ EntryTerms Fault::terms(const WgradProblem& problem, std::int64_t index) const {
   return result;
 }
 
-void FaultList::add_reading(const std::string& name, const std::string& text,
-                            const std::string& cause, const Reading& reading, bool rare) {
+void FaultList::add(const std::string& name, const std::string& text, const std::string& cause,
+                    const Reading& reading, bool rare) {
   const auto same = [&](const Fault& f) { return f.reading == reading; };
-  if (reading == plain_ || std::ranges::any_of(list_, same)) return;
-  list_.push_back({name, text, cause, reading});
-  list_.back().rare = rare;
+  if (reading == plain || std::ranges::any_of(list, same)) return;
+  list.push_back({name, text, cause, reading});
+  list.back().rare = rare;
 }
 
+// Of faults that read alike the first one names them, so the usual ones come first.
 std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts) {
-  return Faults(problem).take(facts);
+  Faults faults{{problem}};
+  faults.add_flips();
+  faults.add_filter_orders();
+  faults.add_strides_and_dilations();
+  faults.add_paddings();
+  faults.add_groups();
+  faults.add_left_out();
+  faults.add_shifts();
+  add_faults_of_layouts(faults);
+  add_faults_of_inputs(faults, facts);
+  return std::move(faults.list);
 }
 
 }  // namespace convgrad::diagnosis

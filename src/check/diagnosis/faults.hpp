@@ -35,16 +35,14 @@ struct Fault {
 };
 
 // A list of faults, each of which reads in a way of its own.
-class FaultList {
- protected:
-  explicit FaultList(const WgradProblem& problem) : pb_(problem), plain_(plain_reading(problem)) {}
-  // Adds nothing if the reading is the problem's own or stands in the list already.
-  void add_reading(const std::string& name, const std::string& text, const std::string& cause,
-                   const Reading& reading, bool rare = false);
+struct FaultList {
+  const WgradProblem& pb;
+  const Reading plain = plain_reading(pb);
+  std::vector<Fault> list = {};
 
-  const WgradProblem& pb_;
-  const Reading plain_;
-  std::vector<Fault> list_;
+  // Adds nothing if the reading is the problem's own or stands in the list already.
+  void add(const std::string& name, const std::string& text, const std::string& cause,
+           const Reading& reading, bool rare = false);
 };
 // Names the spatial axes of an op: 1 and 2, with 0 in front in 3-D, 2 alone in 1-D.
 using Axes = std::vector<std::size_t>;
@@ -55,11 +53,11 @@ std::vector<Axes> subsets(const WgradProblem& problem,
 std::string axis_names(const Axes& axes);  // "h and w"
 // Returns all that differ from the definition for this problem.
 std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts = {});
-// Returns those in which numbers or images of x and dy are taken for others, the usual ones first.
-std::vector<Fault> faults_of_inputs(const WgradProblem& problem, const Facts& facts);
-// Returns those in which the memory is taken for another layout, or parts of an image stand alone.
-std::vector<Fault> faults_of_layouts(const WgradProblem& problem);
-// Returns those of faults_of_inputs() in which x, dy or both are rounded to a usual type.
+// Adds those in which numbers or images of x and dy are taken for others, the usual ones first.
+void add_faults_of_inputs(FaultList& to, const Facts& facts);
+// Adds those in which the memory is taken for another layout, or parts of an image stand alone.
+void add_faults_of_layouts(FaultList& to);
+// Returns those of add_faults_of_inputs() in which x, dy or both are rounded to a usual type.
 std::vector<Fault> roundings(const WgradProblem& problem);
 
 // An order names the axes of [t][r][s][c][k], outermost first, by letters: D, H, W, I and O.

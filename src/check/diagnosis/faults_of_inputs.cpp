@@ -1,5 +1,6 @@
-// faults_of_inputs.cpp - see faults.hpp: images that are others', and numbers that are not what
-// they were. Each add_ function adds one kind of fault.
+// faults_of_inputs.cpp - see faults.hpp: images that are others', numbers that are not what they
+// were, memory that is taken for another layout, and parts of the image that do not see their
+// neighbours. Each add_ function adds one kind of fault.
 #include <algorithm>
 
 #include "base/integers.hpp"
@@ -8,204 +9,263 @@
 namespace convgrad::diagnosis {
 namespace {
 
-constexpr const char* kBatchOffset = "an offset of the batch that is missing or one off";
+using Scale = std::function<void(TensorReading&, const Facts::Largest&)>;
 
-class InputFaults : FaultList {
- public:
-  InputFaults(const WgradProblem& problem, const Facts& facts)
-      : FaultList(problem), facts_(facts) {}
-
-  std::vector<Fault> take() {
-    add_treatments();
-    add_products();
-    if (pb_.N > 1) add_images();
-    add_strides();
-    return std::move(list_);
-  }
-
- private:
-  using Scale = std::function<void(TensorReading&, const Facts::Largest&)>;
-
-  void add_treatment(const TreatmentKind& kind, const std::string& scaled, const Scale& scale) {
-    for (const auto& [x, dy, what] :
-         {std::tuple{true, true, "x and dy are "}, std::tuple{true, false, "x alone is "},
-          std::tuple{false, true, "dy alone is "}}) {
-      Reading reading = plain_;
-      for (const bool of_x : {true, false}) {
-        if (!(of_x ? x : dy)) continue;
-        TensorReading& tensor = reading.tensor(of_x);
-        tensor.treatment = kind.treatment;
-        if (scale) scale(tensor, of_x ? facts_.x : facts_.dy);
-      }
-      add_reading(kind.fault, cat(what, kind.text, scaled, " before they are multiplied"),
-                  kind.cause, reading, kind.rare);
+void add_treatment(FaultList& to, const Facts& facts, const TreatmentKind& kind,
+                   const std::string& scaled, const Scale& scale) {
+  for (const auto& [x, dy, what] :
+       {std::tuple{true, true, "x and dy are "}, std::tuple{true, false, "x alone is "},
+        std::tuple{false, true, "dy alone is "}}) {
+    Reading reading = to.plain;
+    for (const bool of_x : {true, false}) {
+      if (!(of_x ? x : dy)) continue;
+      TensorReading& tensor = reading.tensor(of_x);
+      tensor.treatment = kind.treatment;
+      if (scale) scale(tensor, of_x ? facts.x : facts.dy);
     }
+    to.add(kind.fault, cat(what, kind.text, scaled, " before they are multiplied"), kind.cause,
+           reading, kind.rare);
   }
+}
 
-  // Adds types of 8 bits with scales: of the largest number to the type's, or of two for each
-  // block.
-  void add_scaled(const TreatmentKind& kind) {
-    add_treatment(kind, ", with a scale for each tensor",
-                  [&](TensorReading& tensor, const Facts::Largest& largest) {
-                    tensor.parameter = largest.all / kind.most;
+// Adds types of 8 bits with scales: of the largest number to the type's, or of two for each block.
+void add_scaled(FaultList& to, const Facts& facts, const TreatmentKind& kind) {
+  // Blocks of pixels that lie in two images are not looked for.
+  const bool whole = pixels_of(extents_of(to.pb, true)) % kScaleBlock == 0 &&
+                     to.pb.out_pixels() % kScaleBlock == 0;
+  for (const auto& [by, each] : {std::pair{Scaled::tensor, "tensor"},
+                                 {Scaled::channels, "channel"},
+                                 {Scaled::images, "image"},
+                                 {Scaled::channel_blocks, "32 channels of a pixel (MX)"},
+                                 {Scaled::pixel_blocks, "32 pixels of a channel (MX)"}}) {
+    const bool blocks = by >= Scaled::channel_blocks;
+    if ((blocks && kind.bits < 3) || (by == Scaled::pixel_blocks && !whole)) continue;
+    add_treatment(to, facts, kind, cat(", with a scale for each ", each),
+                  [&, by = by](TensorReading& tensor, const Facts::Largest& largest) {
+                    tensor.by = by;
+                    tensor.parameter = blocks ? std::ilogb(kind.most) : largest.all / kind.most;
+                    if (by == Scaled::channels) tensor.scales = largest.channels;
+                    if (by == Scaled::images) tensor.scales = largest.images;
+                    // A channel of zeros needs none.
+                    for (double& s : tensor.scales) s = s > 0 ? s / kind.most : 1;
                   });
-    for (const Scaled by : {Scaled::channels, Scaled::images}) {
-      const bool channels = by == Scaled::channels;
-      add_treatment(kind, cat(", with a scale for each ", channels ? "channel" : "image"),
-                    [&](TensorReading& tensor, const Facts::Largest& largest) {
-                      tensor.by = by;
-                      tensor.scales = channels ? largest.channels : largest.images;
-                      // A channel of zeros needs none.
-                      for (double& s : tensor.scales) s = s > 0 ? s / kind.most : 1;
-                    });
-    }
-    if (kind.bits < 3) return;
-    for (const Scaled by : {Scaled::channel_blocks, Scaled::pixel_blocks}) {
-      // Blocks of pixels that lie in two images are not looked for.
-      const bool whole = pixels_of(extents_of(pb_, true)) % kScaleBlock == 0 &&
-                         pb_.out_pixels() % kScaleBlock == 0;
-      if (by == Scaled::pixel_blocks && !whole) continue;
-      add_treatment(kind,
-                    cat(", with a scale for each 32 ", by == Scaled::channel_blocks
-                                                           ? "channels of a pixel (MX)"
-                                                           : "pixels of a channel (MX)"),
-                    [&](TensorReading& tensor, const Facts::Largest&) {
-                      tensor.by = by;
-                      tensor.parameter = std::ilogb(kind.most);
-                    });
-    }
   }
+}
 
-  void add_treatments() {
-    for (const TreatmentKind& kind : treatments()) {
-      if (!changes(kind, pb_.dtype)) continue;
-      // Types of 8 bits are used with a scale, int8 never without.
-      const bool scaled = kind.bits > 0 && kind.bits < 5;
-      const bool always =
-          kind.treatment == Treatment::int8 || kind.treatment == Treatment::int8_wide;
-      if (!always) add_treatment(kind, "", nullptr);
-      if (scaled && facts_.x.all > 0 && facts_.dy.all > 0) add_scaled(kind);
-    }
+void add_treatments(FaultList& to, const Facts& facts) {
+  for (const TreatmentKind& kind : treatments()) {
+    if (!changes(kind, to.pb.dtype)) continue;
+    // Types of 8 bits are used with a scale, int8 never without.
+    const bool scaled = kind.bits > 0 && kind.bits < 5;
+    const bool always = kind.treatment == Treatment::int8 || kind.treatment == Treatment::int8_wide;
+    if (!always) add_treatment(to, facts, kind, "", nullptr);
+    if (scaled && facts.x.all > 0 && facts.dy.all > 0) add_scaled(to, facts, kind);
   }
+}
 
-  void add_products() {
-    struct Row {
-      Product product;
-      const char* name;
-      const char* text;
-      const char* cause;
-    };
-    const Row rows[] = {
-        {Product::flushed, "subnormals_flushed",
-         "products are flushed to 0 where they are subnormal",
-         "-ftz=true, or TensorFlow's CPU ops"},
-        {Product::bf16, "product_precision",
-         "products are rounded to bfloat16 before they are added", "a multiplication in bfloat16"},
-        {Product::f16, "product_precision", "products are rounded to float16 before they are added",
-         "a multiplication in float16 (__hmul2)"},
-        {Product::without_low, "input_precision",
-         "x and dy are split into two bfloat16 numbers each, and the product of the lower ones is "
-         "left out",
-         "three products of bfloat16 numbers (bf16x3) for one of float32"}};
-    for (const Row& row : rows) {
-      if (row.product == Product::without_low && unit_roundoff(pb_.dtype) >= 0x1p-17) continue;
-      Reading reading = plain_;
-      reading.product = row.product;
-      add_reading(row.name, row.text, row.cause, reading, row.product != Product::flushed);
-    }
+void add_products(FaultList& to) {
+  struct Row {
+    Product product;
+    const char* name;
+    const char* text;
+    const char* cause;
+  };
+  const Row rows[] = {
+      {Product::flushed, "subnormals_flushed", "products are flushed to 0 where they are subnormal",
+       "-ftz=true, or TensorFlow's CPU ops"},
+      {Product::bf16, "product_precision", "products are rounded to bfloat16 before they are added",
+       "a multiplication in bfloat16"},
+      {Product::f16, "product_precision", "products are rounded to float16 before they are added",
+       "a multiplication in float16 (__hmul2)"},
+      {Product::without_low, "input_precision",
+       "x and dy are split into two bfloat16 numbers each, and the product of the lower ones is "
+       "left out",
+       "three products of bfloat16 numbers (bf16x3) for one of float32"}};
+  for (const Row& row : rows) {
+    if (row.product == Product::without_low && unit_roundoff(to.pb.dtype) >= 0x1p-17) continue;
+    Reading reading = to.plain;
+    reading.product = row.product;
+    to.add(row.name, row.text, row.cause, reading, row.product != Product::flushed);
   }
+}
 
-  void add_starts(bool x, const std::vector<std::int64_t>& starts, const std::string& text,
-                  const char* cause) {
-    Reading reading = plain_;
-    reading.tensor(x).starts = starts;
-    add_reading("image_order", text, cause, reading, true);
+void add_starts(FaultList& to, bool x, const std::vector<std::int64_t>& starts,
+                const std::string& text, const char* cause) {
+  Reading reading = to.plain;
+  reading.tensor(x).starts = starts;
+  to.add("image_order", text, cause, reading, true);
+}
+
+// Adds images that are others', of x and of dy; of x alone where only the order of both matters.
+void add_others(FaultList& to, const std::string& before, const std::string& after, bool of_each,
+                const Fault::Map& from) {
+  for (const bool x : {true, false}) {
+    if (!x && !of_each) break;
+    add_starts(to, x, image_starts(to.pb, x, from), cat(before, tensor_name(x), after),
+               "an offset of the batch that is missing or one off");
   }
+}
 
-  // Adds images that are others', of x and of dy.
-  void add_images_of_each(const std::string& before, const std::string& after,
-                          const Fault::Map& from) {
-    for (const bool x : {true, false}) {
-      add_starts(x, image_starts(pb_, x, from), cat(before, tensor_name(x), after), kBatchOffset);
-    }
+void add_images(FaultList& to) {
+  const std::int64_t N = to.pb.N;
+  const char* const for_all = " is taken for all images";
+  add_others(to, "image 0 of ", for_all, true, [](std::int64_t) { return 0; });
+  add_others(to, "the last image of ", for_all, true, [N](std::int64_t) { return N - 1; });
+  for (const std::int64_t by : {-1, 1}) {
+    const std::string off = cat(" is one image ", by < 0 ? "behind" : "ahead");
+    add_others(to, "", off, false, [N, by](std::int64_t n) { return (n + by + N) % N; });
+    add_others(to, "", off + ", and none of the first is left", false,
+               [N, by](std::int64_t n) { return n + by >= 0 && n + by < N ? n + by : kNowhere; });
+    add_others(to, "", cat(off, ", and its ", by < 0 ? "first" : "last", " image is read twice"),
+               true,
+               [N, by](std::int64_t n) { return std::clamp<std::int64_t>(n + by, 0, N - 1); });
   }
-
-  // If only the order of both matters, the fault is said of input.
-  void add_images_of_input(const std::string& text, const char* cause, const Fault::Map& from) {
-    add_starts(true, image_starts(pb_, true, from), text, cause);
+  for (const std::int64_t parts : {2, 3, 4, 8}) {
+    const std::int64_t by = ceil_div(N, parts);
+    add_others(to, "", cat(" begins again at image 0 after every ", by, " images"), true,
+               [by](std::int64_t n) { return n % by; });
   }
+}
 
-  void add_images() {
-    const std::int64_t N = pb_.N;
-    add_images_of_each("image 0 of ", " is taken for all images", [](std::int64_t) { return 0; });
-    add_images_of_each("the last image of ", " is taken for all images",
-                       [N](std::int64_t) { return N - 1; });
-    for (const std::int64_t by : {-1, 1}) {
-      const std::string text = cat("input is one image ", by < 0 ? "behind" : "ahead");
-      add_images_of_input(text, kBatchOffset, [N, by](std::int64_t n) { return (n + by + N) % N; });
-      add_images_of_input(
-          text + ", and none of the first is left", kBatchOffset,
-          [N, by](std::int64_t n) { return n + by >= 0 && n + by < N ? n + by : kNowhere; });
-      add_images_of_each(
-          "",
-          cat(" is one image ", by < 0 ? "behind" : "ahead", ", and its ",
-              by < 0 ? "first" : "last", " image is read twice"),
-          [N, by](std::int64_t n) { return std::clamp<std::int64_t>(n + by, 0, N - 1); });
-    }
-    for (const std::int64_t parts : {2, 3, 4, 8}) {
-      const std::int64_t by = ceil_div(N, parts);
-      add_images_of_each("", cat(" begins again at image 0 after every ", by, " images"),
-                         [by](std::int64_t n) { return n % by; });
+// Adds images at a wrong distance in memory: products of extents that are another's.
+void add_strides(FaultList& to) {
+  std::int64_t padded = 1;
+  for (const SpatialAxis& axis : to.pb.axis) padded *= axis.in + axis.pad_before + axis.pad_after;
+  for (const bool x : {true, false}) {
+    const Extents image = extents_of(to.pb, x);
+    const std::int64_t pixels = pixels_of(image), channels = channels_of(to.pb, x);
+    const std::int64_t other_pixels = pixels_of(extents_of(to.pb, !x));
+    const std::int64_t other_channels = channels_of(to.pb, !x);
+    // These are the distances of a kernel that takes the other tensor's extents, a group's
+    // channels, one channel or a padded image.
+    const std::int64_t others[] = {other_pixels * channels,
+                                   pixels * other_channels,
+                                   other_pixels * other_channels,
+                                   pixels * channels / to.pb.groups,
+                                   pixels,
+                                   padded * channels};
+    for (const std::int64_t by : others) {
+      if (by < 1 || by == pixels * channels) continue;
+      std::vector<std::int64_t> starts;
+      for (std::int64_t n = 0; n < to.pb.N; ++n) starts.push_back(n * by);
+      add_starts(to, x, starts,
+                 cat("images of ", tensor_name(x), " begin every ", by, " elements, not every ",
+                     pixels * channels),
+                 "a distance of images from another tensor's extents");
     }
   }
+}
 
-  // Adds images at a wrong distance in memory: products of extents that are another's.
-  void add_strides() {
-    if (pb_.N < 2) return;
-    std::int64_t padded = 1;
-    for (const SpatialAxis& axis : pb_.axis) padded *= axis.in + axis.pad_before + axis.pad_after;
-    for (const bool x : {true, false}) {
-      const Extents image = extents_of(pb_, x);
-      const std::int64_t pixels = pixels_of(image), channels = channels_of(pb_, x);
-      const std::int64_t other_pixels = pixels_of(extents_of(pb_, !x));
-      const std::int64_t other_channels = channels_of(pb_, !x);
-      // These are the distances of a kernel that takes the other tensor's extents, a group's
-      // channels, one channel or a padded image.
-      const std::int64_t others[] = {other_pixels * channels,
-                                     pixels * other_channels,
-                                     other_pixels * other_channels,
-                                     pixels * channels / pb_.groups,
-                                     pixels,
-                                     padded * channels};
-      for (const std::int64_t by : others) {
-        if (by < 1 || by == pixels * channels) continue;
-        std::vector<std::int64_t> starts;
-        for (std::int64_t n = 0; n < pb_.N; ++n) starts.push_back(n * by);
-        add_starts(x, starts,
-                   cat("images of ", tensor_name(x), " begin every ", by, " elements, not every ",
-                       pixels * channels),
-                   "a distance of images from another tensor's extents");
-      }
+// Tells whether memory that is taken for this is read as it is: extents of 1 have no place.
+bool changes_nothing(const WgradProblem& pb, Memory memory, bool of_x) {
+  const Extents extent = extents_of(pb, of_x);
+  if (memory == Memory::h_and_w_swapped) return extent[1] == 1 || extent[2] == 1;
+  const bool turns = memory == Memory::other_channel_place || memory == Memory::turned;
+  return turns && (channels_of(pb, of_x) == 1 || pixels_of(extent) == 1);
+}
+
+// Adds what the memory of input, of out_backprop or of both is taken for, where that has a place.
+void add_memory(FaultList& to, Memory memory, const std::string& as, std::int64_t block = 0) {
+  for (const auto& [x, dy, which] : {std::tuple{true, false, "input"},
+                                     {true, true, "input and out_backprop"},
+                                     {false, true, "out_backprop"}}) {
+    Reading reading = to.plain;
+    bool fits = true;
+    for (const bool of_x : {true, false}) {
+      if (!(of_x ? x : dy)) continue;
+      const std::int64_t channels = channels_of(to.pb, of_x);
+      fits = fits && !changes_nothing(to.pb, memory, of_x) &&
+             (block == 0 || (channels % block == 0 && channels > block));
+      reading.tensor(of_x).memory = memory;
+      reading.tensor(of_x).block = block;
+    }
+    if (!fits) continue;
+    const bool rare = block > 0 || memory == Memory::to_chwn;
+    to.add("tensor_layout", cat("the memory of ", which, " is ", as),
+           rare ? "a layout of a library's own: oneDNN's blocks, or CHWN"
+                : "a wrong data format, or a transposition that is missing",
+           reading, rare);
+  }
+}
+
+void add_memories(FaultList& to) {
+  const std::string own = data_format_name(to.pb);
+  WgradProblem turned = to.pb;
+  turned.channels_last = !to.pb.channels_last;
+  const std::string other = data_format_name(turned);
+  const auto taken = [&](const std::string& name) {
+    return cat("taken for ", name, ", not ", own);
+  };
+  const auto turned_to = [&](const std::string& name) {
+    return cat("turned to ", name, " and then taken for ", own);
+  };
+  add_memory(to, Memory::other_channel_place, taken(other));
+  add_memory(to, Memory::turned, turned_to(other));
+  add_memory(to, Memory::h_and_w_swapped, "taken with h and w swapped");
+  const int rank = to.pb.spatial_rank();
+  for (const std::int64_t block : {16, 8, 4, 32}) {
+    const std::string name = cat("nC", rank > 2 ? "dhw" : rank > 1 ? "hw" : "w", block, "c");
+    add_memory(to, Memory::to_blocked, turned_to(name), block);
+    add_memory(to, Memory::blocked, taken(name), block);
+  }
+  const char* const chwn = rank > 2 ? "CDHWN" : rank > 1 ? "CHWN" : "CWN";
+  if (to.pb.N > 1) add_memory(to, Memory::to_chwn, turned_to(chwn));
+}
+
+void add_parts(FaultList& to, const Axes& axes, const std::string& what,
+               const std::function<std::int64_t(const SpatialAxis&)>& parts) {
+  Reading reading = to.plain;
+  for (const std::size_t a : axes) {
+    reading.parts[a] = parts(to.pb.axis[a]);
+    if (reading.parts[a] < 2 || reading.parts[a] > std::min(to.pb.axis[a].in, to.pb.axis[a].out))
+      return;
+  }
+  to.add("halo_missing",
+         cat("out_backprop is summed in ", what, " of ", axis_names(axes),
+             ", and each takes zeros for what it needs of its neighbours' input"),
+         "spatial shards or tiles whose halo is not exchanged", reading, true);
+}
+
+// Adds parts of the image that do not see the neighbour's rows of x: slabs, and tiles.
+void add_halos(FaultList& to) {
+  const auto padded = [](const SpatialAxis& a) {
+    return std::min(a.in, a.out) > 1 && (a.taps > 1 || a.stride != 1);
+  };
+  for (const Axes& axes : subsets(to.pb, padded)) {
+    for (const std::int64_t count : {2, 4, 8}) {
+      add_parts(to, axes, cat(count, " slabs"), [=](const SpatialAxis&) { return count; });
+    }
+    for (const std::int64_t tile : {4, 8, 16, 32}) {
+      add_parts(to, axes, cat("tiles of ", tile),
+                [=](const SpatialAxis& a) { return a.out % tile == 0 ? a.out / tile : 1; });
     }
   }
-
-  const Facts& facts_;
-};
+}
 
 }  // namespace
 
 std::vector<Fault> roundings(const WgradProblem& problem) {
-  std::vector<Fault> result = faults_of_inputs(problem, {});
-  std::erase_if(result, [](const Fault& fault) {
+  FaultList all = {problem};
+  add_faults_of_inputs(all, {});
+  std::erase_if(all.list, [](const Fault& fault) {
     const Treatment x = fault.reading.x.treatment, dy = fault.reading.dy.treatment;
     const bool usual = !fault.rare || x == Treatment::tf32_even || dy == Treatment::tf32_even;
     return !rounds_inputs(fault.reading) || !usual;
   });
-  return result;
+  return std::move(all.list);
 }
 
-std::vector<Fault> faults_of_inputs(const WgradProblem& problem, const Facts& facts) {
-  return InputFaults(problem, facts).take();
+void add_faults_of_inputs(FaultList& to, const Facts& facts) {
+  add_treatments(to, facts);
+  add_products(to);
+  if (to.pb.N < 2) return;
+  add_images(to);
+  add_strides(to);
+}
+
+void add_faults_of_layouts(FaultList& to) {
+  add_memories(to);
+  add_halos(to);
 }
 
 }  // namespace convgrad::diagnosis

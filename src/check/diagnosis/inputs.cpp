@@ -6,7 +6,9 @@
 
 #include "check/diagnosis.hpp"
 #include "check/diagnosis/faults.hpp"
+#include "check/groups.hpp"
 #include "check/rounding.hpp"
+#include "check/sample.hpp"
 
 namespace convgrad {
 namespace {
@@ -22,36 +24,34 @@ constexpr double kLeastSize = 0.5, kMostSize = 1.5;
 constexpr Sought kSought = {Structure::Form::inputs, 1.0 / 4, kLeastSize, 16};
 constexpr double kMostLeft = 1.0 / 16;  // of the squares; a diagnosis asks for the same
 
-// Holds the errors of some entries, and computes what they would be by each fault.
+// Holds some entries, spread evenly, and computes what their errors would be by each fault.
 class Losses {
  public:
-  Losses(const Suspect& suspect, std::size_t count) : suspect_(suspect) {
-    const EntryErrors all =
-        errors_of(suspect.indices, suspect.expected, suspect.got, suspect.problem.out_dtype);
+  Losses(const Suspect& suspect, std::size_t count) : pb_(suspect.problem) {
+    std::vector<std::size_t> some;
     for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t at = i * suspect.got.size() / count;
-      at_.push_back(at);
-      indices.push_back(suspect.index(at));
-      entries_.push_back(all.at(at));
+      some.push_back(i * suspect.got.size() / count);
+      indices_.push_back(index_at(suspect.indices, some.back()));
     }
+    got_ = picked(suspect.got, some);
+    expected_ = picked(suspect.expected, some);
   }
 
   // Returns one row for each fault.
-  std::vector<std::vector<double>> of(const std::vector<Fault>& faults, const Plan& images,
-                                      BlockSource& source, TaskPool& pool) const {
-    const WgradProblem& pb = suspect_.problem;
+  std::vector<std::vector<double>> of(const std::vector<Fault>& faults,
+                                      const Images& images) const {
     std::vector<diagnosis::Wanted> wanted;
     for (const Fault& fault : faults) {
-      for (const std::int64_t index : indices) {
-        wanted.push_back({&fault.reading, fault.terms(pb, index)});
+      for (const std::int64_t index : indices_) {
+        wanted.push_back({&fault.reading, fault.terms(pb_, index)});
       }
     }
-    std::vector<EntrySum> sums = diagnosis::sums_of(pb, wanted, images, source, pool);
-    const Expected predicted = expected_of(pb, {}, sums);
+    std::vector<EntrySum> sums = diagnosis::sums_of(wanted, images);
+    const Expected predicted = expected_of(pb_, {}, sums);
     std::vector<std::vector<double>> lost(faults.size());
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-      lost[i / indices.size()].push_back(predicted.values[i] -
-                                         suspect_.expected.values[at_[i % indices.size()]]);
+      const std::size_t at = i % indices_.size();
+      lost[i / indices_.size()].push_back(predicted.values[i] - expected_.values[at]);
     }
     return lost;
   }
@@ -60,8 +60,9 @@ class Losses {
   // little of all errors.
   bool explains(const std::vector<double>& lost) const {
     double sum = 0, all = 0;
+    const EntryErrors errors = entries();
     for (std::size_t i = 0; i < lost.size(); ++i) {
-      const auto& [error, unit, want] = entries_[i];
+      const auto& [error, unit, want] = errors.at(i);
       const double rest = (error - lost[i]) / unit, whole = error / unit;
       sum += rest * rest;
       all += whole * whole;
@@ -73,20 +74,18 @@ class Losses {
 
   double squares_of_errors() const {
     double sum = 0;
-    for (const EntryError& entry : entries_) sum += entry.error * entry.error;
+    const EntryErrors errors = entries();
+    for (std::size_t i = 0; i < errors.count; ++i) sum += std::pow(errors.at(i).error, 2);
     return sum;
   }
 
-  EntryErrors entries() const {
-    return {indices, entries_.size(), [this](std::size_t i) { return entries_[i]; }};
-  }
-
-  std::vector<std::int64_t> indices;
+  EntryErrors entries() const { return errors_of(indices_, expected_, got_, pb_.out_dtype); }
 
  private:
-  const Suspect& suspect_;
-  std::vector<std::size_t> at_;
-  std::vector<EntryError> entries_;
+  const WgradProblem& pb_;
+  std::vector<std::int64_t> indices_;
+  std::vector<double> got_;
+  Expected expected_;
 };
 
 // Types of 8 bits in all are left to the diagnosis: they lose more than the errors of any order.
@@ -102,8 +101,8 @@ double squares(const std::vector<double>& values) {
 
 }  // namespace
 
-std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& images,
-                                        BlockSource& source, TaskPool& pool, double multiply_adds) {
+std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& images,
+                                        double multiply_adds) {
   const WgradProblem& pb = suspect.problem;
   std::vector<Fault> faults = diagnosis::known_faults(pb);
   std::erase_if(faults, [](const Fault& fault) {
@@ -112,7 +111,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& imag
   });
   if (faults.empty()) return {};
   const Losses first(suspect, std::min(suspect.got.size(), kFirst));
-  const std::vector<std::vector<double>> each = first.of(faults, images, source, pool);
+  const std::vector<std::vector<double>> each = first.of(faults, images);
   std::vector<Fault> left;
   for (std::size_t f = 0; f < faults.size(); ++f) {
     const double part = std::sqrt(squares(each[f]) / first.squares_of_errors());
@@ -124,7 +123,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& imag
   const Losses some(
       suspect,
       std::min(suspect.got.size(), std::max(kLeastEntries, static_cast<std::size_t>(affordable))));
-  const std::vector<std::vector<double>> lost = some.of(left, images, source, pool);
+  const std::vector<std::vector<double>> lost = some.of(left, images);
   std::optional<Structure> found;
   for (std::size_t f = 0; f < left.size(); ++f) {
     auto like = resemblance(pb, some.entries(), lost[f], kSought, Expected::Bias::none);

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <map>
-#include <numeric>
 
 #include "check/rounding.hpp"
 
@@ -25,133 +25,274 @@ constexpr double kLeastBits = 12;
 // bfloat16.
 constexpr double kFactorSeen = 0.01;
 
-// Adds up the bits by which a fault is more likely than chance. Elements that hold the same
-// numbers, and of which the same is predicted, count once.
-class Pieces {
- public:
-  void add(std::size_t want, double predicted, double bits, bool repeated) {
-    double& most = repeated ? pieces_[{want, std::bit_cast<std::uint64_t>(predicted)}] : sum_;
-    most = repeated ? std::max(most, bits) : most + bits;
+// A known factor is one of about 2^4 that are within reach of what is measured.
+constexpr double kFactorBits = 4;
+// Sums that are added to over and over are whole multiples, up to this; loss scales begin at 2^16
+// and double as long as nothing overflows (Apex stops at 2^24).
+constexpr int kMostAdded = 16, kLargestScale = 24;
+
+struct Factor {
+  double value;
+  std::string name;  // " (1/N)"
+};
+
+std::vector<Factor> known_factors(const WgradProblem& pb) {
+  std::vector<Factor> factors;
+  // Small whole numbers are sums that were added to, whatever else has that value.
+  for (const double small : {2.0, 3.0, 4.0}) factors.push_back({small, ""});
+  const auto add = [&](double count, const std::string& name) {
+    if (!(count > 1)) return;
+    factors.push_back({1 / count, cat(" (1/", name, ")")});
+    factors.push_back({count, cat(" (", name, ")")});
+  };
+  const double N = static_cast<double>(pb.N), pixels = static_cast<double>(pb.out_pixels());
+  const int rank = pb.spatial_rank();
+  const char* const out = rank > 2 ? "Z*P*Q)" : rank > 1 ? "P*Q)" : "Q)";
+  add(N, "N");
+  add(N * pixels, cat("(N*", out));
+  add(pixels, cat("(", out));
+  add(static_cast<double>(pb.taps()), rank > 2 ? "(T*R*S)" : rank > 1 ? "(R*S)" : "S");
+  add(static_cast<double>(pb.groups), "groups");
+  add(static_cast<double>(pb.C), "C");
+  add(static_cast<double>(pb.K), "K");
+  for (int count = 2; count <= kMostAdded; ++count) {
+    factors.push_back({1.0 / count, cat(" (1/", count, ")")});
   }
-  double sum() const {
-    return std::accumulate(pieces_.begin(), pieces_.end(), sum_,
-                           [](double sum, const auto& piece) { return sum + piece.second; });
+  for (int power = 5; power <= kLargestScale; ++power) {
+    add(std::ldexp(1.0, power), cat("2^", power));
+  }
+  return factors;
+}
+
+// Says what usually brings a factor about; most numbers have no cause.
+std::string cause_of(double factor) {
+  const double size = std::fabs(factor), inverse = 1 / size;
+  const auto whole = [](double v) { return std::fabs(v - std::round(v)) <= 1e-6 * v; };
+  int exponent = 0;
+  const bool power = std::frexp(size, &exponent) == 0.5 && std::abs(exponent - 1) >= 5;
+  std::string cause;
+  if (factor < 0) cause = "a sign: the gradient of -loss, or an update in place of a gradient";
+  const auto add = [&](const char* more) {
+    cause += (cause.empty() ? "" : "; ") + std::string(more);
+  };
+  if (power) {
+    add("a loss scale that was left in, or divided out twice");
+  } else if (size > 1 && size <= kMostAdded && whole(size)) {
+    add("a sum that is added to what was there: beta = 1, backward twice without zeroing, a "
+        "warm-up run, or atomics on a buffer that was not set to 0");
+  } else if (size > 1 && whole(size)) {
+    add("a sum in place of a mean");
+  }
+  if (size < 1 && whole(inverse) && !(power && exponent > 0)) add("a mean in place of a sum");
+  return cause;
+}
+
+Fit::Part factor_part(double value, const std::string& text) {
+  return {"scale_factor", "it is multiplied by " + text, cause_of(value)};
+}
+
+// A trial puts a filling with its number on top of what is predicted.
+struct Trial {
+  const Evidence& e;
+  const Positions& positions;
+  const Expected& predicted;
+  const Filling& filling;
+  bool plain, lenient;
+  double needed;  // bits that it cost to find all this
+  double factor = 1;
+  Fit::Part number = {};
+
+  struct Rest {
+    double left = 0, unit = 0;                 // in units; the unit itself
+    double larger = 0;                         // of the unit and the entry's scale
+    bool is_replaced = false, spared = false;  // by the filling
+  };
+
+  double unexplained(std::size_t at, double value) const {
+    const std::optional<Grid>& grid = filling.grid;
+    const double result = e.got(at);
+    if (!grid) return unexplained_error(e.problem().out_dtype, result, value);
+    if (!std::isfinite(result)) return unexplained_error(grid->like, result, value);
+    const double step = rounding_step(grid->like, result) * grid->part;
+    const double sign = std::copysign(1.0, result == 0 ? value : result);
+    const double outward = sign * (value - result);  // of the result, in the direction of its sign
+    const double least = grid->cut ? 0 : -step / 2, most = grid->cut ? step : step / 2;
+    return std::max({0.0, least - outward, outward - most});
   }
 
- private:
-  std::map<std::pair<std::size_t, std::uint64_t>, double> pieces_;
-  double sum_ = 0;
+  // Tells whether the number stands where the filling puts something else, and is that.
+  bool replaced(std::size_t at, double value) const {
+    const double result = e.got(at);
+    switch (filling.instead) {
+      case Instead::zero:
+        return result == 0;
+      case Instead::nan:
+        return std::isnan(result);
+      case Instead::finite:
+        return std::isfinite(result) && !std::isfinite(value);
+      case Instead::limit:
+        return result == std::copysign(filling.limit, value) && std::fabs(value) > filling.limit;
+      default:
+        return false;
+    }
+  }
+
+  // Returns the bits by which an entry that is explained is told from a right one: how often its
+  // error exceeds what rounding would hide.
+  double told(std::size_t i, double larger, bool spared) const {
+    const std::size_t at = positions[i];
+    const double value = factor * predicted.values[i], error = std::fabs(e.got(at) - e.want(at));
+    if (replaced(at, value)) return kMostBits;
+    if (!(error < HUGE_VAL)) {
+      if (e.error(at) <= kWrong) return 0;  // NaN for NaN, or the same infinity
+      return std::isinf(e.got(at)) && std::isinf(e.want(at)) ? 1 : kMostBits;
+    }
+    const double tolerance = kSlack * larger + rounding_step(e.problem().out_dtype, e.want(at)) / 2;
+    const double bits = std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
+    // A rounding in one direction is told from one in the other.
+    const bool directed = filling.grid && filling.grid->own && !spared &&
+                          std::fabs(e.got(at) - value) > kSlack * larger;
+    return directed ? std::max(bits, 1.0) : bits;
+  }
+
+  // Returns what the explanation leaves of an entry's error.
+  Rest rest(std::size_t i) const {
+    const std::optional<Grid>& grid = filling.grid;
+    const std::size_t at = positions[i];
+    const double own = e.scale(at), scaled = std::fabs(factor) * predicted.scales[i];
+    Rest rest;
+    // A fault that leaves an entry no terms has a scale of 0, by which no error can be divided.
+    rest.unit = std::isfinite(scaled) ? std::max(scaled, 0x1p-40 * own) : own;
+    rest.larger = std::max(rest.unit, own);
+    const double value = factor * predicted.values[i];
+    rest.is_replaced = replaced(at, value);
+    double left = rest.is_replaced ? 0 : unexplained(at, value);
+    // What is scaled, or rounded to a narrow type, may have been rounded before that.
+    const bool twice = (grid && !grid->own) || std::fabs(factor - 1) > kFactorSeen;
+    if (twice && left > 0) {
+      const double step = rounding_step(e.problem().out_dtype, predicted.values[i]);
+      left -= std::fabs(factor) * step / 2;
+    }
+    rest.left = left <= 0 ? 0 : left / rest.unit;  // may be NaN: Inf for -Inf
+    rest.spared = filling.instead == Instead::plain && e.error(at) < rest.left;
+    if (rest.spared) rest.left = e.error(at);
+    return rest;
+  }
+
+  // Returns the root mean square of error/scale, if all is as a right explanation leaves it.
+  std::optional<double> misfit() const {
+    double before = 0, after = 0, squares = 0;
+    // The bits by which a fault is more likely than chance. Elements that hold the same numbers,
+    // and of which the same is predicted, count once.
+    double bits = 0;
+    std::map<std::pair<std::size_t, std::uint64_t>, double> pieces;
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const std::size_t at = positions[i];
+      const Rest r = rest(i);
+      if (!(r.left <= kWrong)) return std::nullopt;
+      squares += r.left * r.left;
+      // What the filling replaces says nothing for a fault: any fault leaves it explained.
+      if (r.is_replaced && (!plain || e.error(at) <= kWrong)) continue;
+      // Errors may be infinite, and any rest would then be a small part of them.
+      const double old = std::min(e.error(at) * e.scale(at) / r.larger, 1e6);
+      before += old * old;
+      after += std::pow(r.left * r.unit / r.larger, 2);
+      double more = told(i, r.larger, r.spared);
+      if (!e.are_different()) {
+        const auto same = std::bit_cast<std::uint64_t>(predicted.values[i]);
+        double& most = pieces[{e.first_alike(at), same}];
+        more = std::max(more - most, 0.0);
+        most += more;
+      }
+      bits += more;
+    }
+    const auto count = static_cast<double>(positions.size());
+    const double rms = std::sqrt(squares / count);
+    const double part = lenient ? kUnexplainedAtFirst : kUnexplained;
+    const bool good = rms <= kSlack * group_factor(count) && after <= part * before &&
+                      (lenient || bits >= kLeastBits + needed);
+    return good ? std::optional(rms) : std::nullopt;
+  }
+
+  // Returns by which number the predicted values are multiplied to be nearest to what was got, or 0
+  // where that cannot be told.
+  double fitted_factor() const {
+    struct Ratio {
+      double ratio, value, got, unit;
+    };
+    std::vector<Ratio> ratios;
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const std::size_t at = positions[i];
+      const double value = predicted.values[i];
+      const double unit = predicted.scales[i] + rounding_step(e.problem().out_dtype, value);
+      if (filling.instead == Instead::plain && e.error(at) <= kWrong) continue;
+      // The ratio of small values is mostly rounding.
+      if (!std::isfinite(e.got(at)) || !(std::fabs(value) > 4 * unit)) continue;
+      if (filling.instead == Instead::zero && e.got(at) == 0) continue;
+      ratios.push_back({e.got(at) / value, value, e.got(at), unit});
+    }
+    if (ratios.empty()) return 0;
+    // The median finds the factor among entries of which some are wrong in other ways; the mean of
+    // those near it is sharper.
+    const auto middle = ratios.begin() + std::ssize(ratios) / 2;
+    std::nth_element(ratios.begin(), middle, ratios.end(),
+                     [](const Ratio& a, const Ratio& b) { return a.ratio < b.ratio; });
+    const double median = middle->ratio;
+    double products = 0, squares = 0;
+    for (const Ratio& r : ratios) {
+      if (std::fabs(r.got - median * r.value) > 30 * r.unit + 0.02 * std::fabs(r.got)) continue;
+      products += r.value / r.unit * (r.got / r.unit);
+      squares += r.value / r.unit * (r.value / r.unit);
+    }
+    const double fitted = products / squares;
+    return std::isfinite(fitted) ? fitted : 0;
+  }
+
+  // Finds what the predicted values are multiplied by: a known factor, or the number of the fewest
+  // digits that explains everything.
+  bool find_factor() {
+    const double fitted = fitted_factor();
+    if (fitted == 0) return false;
+    // A factor that changes no number by more than its rounding is none.
+    const std::optional<Grid>& grid = filling.grid;
+    const double u =
+        grid ? unit_roundoff(grid->like) * grid->part : unit_roundoff(e.problem().out_dtype);
+    if (std::fabs(fitted - 1) <= u) return false;
+    const double own = needed;
+    const auto good = [&](double value, double more) {
+      factor = value;
+      needed = own + more;
+      return misfit().has_value();
+    };
+    for (const Factor& known : known_factors(e.problem())) {
+      if (std::fabs(known.value / fitted - 1) > 0.1 || !good(known.value, kFactorBits)) continue;
+      number = factor_part(known.value, digits(known.value, 9) + known.name);
+      return true;
+    }
+    // The fitted number itself need not be the one: it has the errors of what it was fitted to.
+    for (int count = 1; count <= kMostDigits; ++count) {
+      const std::string text = digits(fitted, count);
+      const double value = std::strtod(text.c_str(), nullptr);
+      if (value == 1 || !good(value, kFactorBits + count * kDigitBits)) continue;
+      number = factor_part(value, text);
+      return true;
+    }
+    return false;
+  }
 };
 
 }  // namespace
 
-double Judge::unexplained(std::size_t at, double value, const std::optional<Grid>& grid) const {
-  const double result = e_.got(at);
-  if (!grid) return unexplained_error(e_.problem().out_dtype, result, value);
-  if (!std::isfinite(result)) return unexplained_error(grid->like, result, value);
-  const double step = rounding_step(grid->like, result) * grid->part;
-  const double sign = std::copysign(1.0, result == 0 ? value : result);
-  const double outward = sign * (value - result);  // of the result, in the direction of its sign
-  const double least = grid->cut ? 0 : -step / 2, most = grid->cut ? step : step / 2;
-  return std::max({0.0, least - outward, outward - most});
-}
-
-// Tells whether the number stands where the filling puts something else, and is that.
-bool Judge::replaced(const Filling& filling, std::size_t at, double value) const {
-  const double result = e_.got(at);
-  switch (filling.instead) {
-    case Instead::zero:
-      return result == 0;
-    case Instead::nan:
-      return std::isnan(result);
-    case Instead::finite:
-      return std::isfinite(result) && !std::isfinite(value);
-    case Instead::limit:
-      return result == std::copysign(filling.limit, value) && std::fabs(value) > filling.limit;
-    default:
-      return false;
-  }
-}
-
-// Returns the bits by which an entry that is explained is told from a right one: how often its
-// error exceeds what rounding would hide.
-double Judge::told(const Trial& t, std::size_t i, double larger, bool spared) const {
-  const std::size_t at = t.at[i];
-  const Filling& filling = t.filling;
-  const double value = t.value(i), error = std::fabs(e_.got(at) - e_.want(at));
-  if (replaced(filling, at, value)) return kMostBits;
-  if (!(error < HUGE_VAL)) {
-    if (e_.error(at) <= kWrong) return 0;  // NaN for NaN, or the same infinity
-    return std::isinf(e_.got(at)) && std::isinf(e_.want(at)) ? 1 : kMostBits;
-  }
-  const double tolerance = kSlack * larger + rounding_step(e_.problem().out_dtype, e_.want(at)) / 2;
-  const double bits = std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
-  // A rounding in one direction is told from one in the other.
-  const bool directed = filling.grid && filling.grid->own && !spared &&
-                        std::fabs(e_.got(at) - value) > kSlack * larger;
-  return directed ? std::max(bits, 1.0) : bits;
-}
-
-// Returns what the explanation leaves of an entry's error.
-Judge::Rest Judge::rest(const Trial& t, std::size_t i) const {
-  const std::optional<Grid>& grid = t.filling.grid;
-  const std::size_t at = t.at[i];
-  const double own = e_.scale(at), scaled = std::fabs(t.factor) * t.predicted.scales[i];
-  Rest rest;
-  // A fault that leaves an entry no terms has a scale of 0, by which no error can be divided.
-  rest.unit = std::isfinite(scaled) ? std::max(scaled, 0x1p-40 * own) : own;
-  rest.larger = std::max(rest.unit, own);
-  const double value = t.value(i);
-  rest.is_replaced = replaced(t.filling, at, value);
-  double left = rest.is_replaced ? 0 : unexplained(at, value, grid);
-  // What is scaled, or rounded to a narrow type, may have been rounded before that.
-  const bool twice = (grid && !grid->own) || std::fabs(t.factor - 1) > kFactorSeen;
-  if (twice && left > 0) {
-    const double step = rounding_step(e_.problem().out_dtype, t.predicted.values[i]);
-    left -= std::fabs(t.factor) * step / 2;
-  }
-  rest.left = left <= 0 ? 0 : left / rest.unit;  // may be NaN: Inf for -Inf
-  rest.spared = t.filling.instead == Instead::plain && e_.error(at) < rest.left;
-  if (rest.spared) rest.left = e_.error(at);
-  return rest;
-}
-
-// Returns the root mean square of error/scale, if all is as a right explanation leaves it.
-std::optional<double> Judge::misfit(const Trial& t) const {
-  double before = 0, after = 0, squares = 0;
-  Pieces bits;
-  for (std::size_t i = 0; i < t.at.size(); ++i) {
-    const std::size_t at = t.at[i];
-    const Rest r = rest(t, i);
-    if (!(r.left <= kWrong)) return std::nullopt;
-    squares += r.left * r.left;
-    // What the filling replaces says nothing for a fault: any fault leaves it explained.
-    if (r.is_replaced && (!t.plain || e_.error(at) <= kWrong)) continue;
-    // Errors may be infinite, and any rest would then be a small part of them.
-    const double old = std::min(e_.error(at) * e_.scale(at) / r.larger, 1e6);
-    before += old * old;
-    after += std::pow(r.left * r.unit / r.larger, 2);
-    bits.add(e_.first_alike(at), t.predicted.values[i], told(t, i, r.larger, r.spared),
-             !e_.are_different());
-  }
-  const auto count = static_cast<double>(t.at.size());
-  const double rms = std::sqrt(squares / count);
-  const double part = t.lenient ? kUnexplainedAtFirst : kUnexplained;
-  const bool good = rms <= kSlack * group_factor(count) && after <= part * before &&
-                    (t.lenient || bits.sum() >= kLeastBits + t.bits);
-  return good ? std::optional(rms) : std::nullopt;
-}
-
-std::optional<Fit> Judge::judge(const Positions& at, const Predicted& predicted, double bits,
+std::optional<Fit> Judge::judge(const Positions& at, const Expected& predicted, double bits,
                                 bool plain, bool lenient) const {
   for (const Filling& filling : fillings_) {
     // Three faults at once would explain anything.
     const std::size_t faults =
         filling.parts.size() + (filling.multiplied ? 1 : 0) + (plain ? 0 : 1);
     if (faults < 1 || faults > 2 || (filling.alone && !plain)) continue;
-    Trial trial = {at, predicted, filling, plain, lenient, bits + filling.bits};
-    if (filling.multiplied && !find_factor(trial)) continue;
-    const auto rms = misfit(trial);
+    Trial trial = {e_, at, predicted, filling, plain, lenient, bits + filling.bits};
+    if (filling.multiplied && !trial.find_factor()) continue;
+    const auto rms = trial.misfit();
     if (!rms) continue;
     Fit fit = {*rms, filling.parts, filling.only, filling.instead == Instead::finite};
     if (!trial.number.name.empty()) fit.parts.insert(fit.parts.begin(), trial.number);

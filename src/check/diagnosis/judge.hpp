@@ -10,11 +10,6 @@ namespace convgrad::diagnosis {
 // One element tells at most the bits of a float32.
 inline constexpr double kMostBits = 24;
 
-// A fault makes these values of some entries, and rounding leaves errors of these scales.
-struct Predicted {
-  std::vector<double> values, scales;
-};
-
 // Predicted values explain the suspect as they are, with another fault on top that is read off the
 // gradient (a factor, a narrow type, a part that is 0), or only in one place.
 struct Fit {
@@ -62,43 +57,19 @@ inline constexpr double kDigitBits = 3.4;
 inline constexpr int kMostDigits = 17;
 std::string digits(double value, int count);
 
-// A trial puts a filling with its number on top of what is predicted.
-struct Trial {
-  const Positions& at;
-  const Predicted& predicted;
-  const Filling& filling;
-  bool plain, lenient;
-  double bits;
-  double factor = 1;
-  Fit::Part number = {};
-  double value(std::size_t i) const { return factor * predicted.values[i]; }
-};
-
 class Judge {
  public:
   explicit Judge(const Evidence& evidence) : e_(evidence), fillings_(fillings_of(evidence)) {}
 
   const Evidence& evidence() const { return e_; }
-  // Returns the first of the fillings with which the predicted values explain these entries. bits
-  // is what it cost to find the fault. plain: the values are those that are expected. lenient: this
-  // is a first look at a few entries, which may not tell enough.
-  std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits, bool plain,
+  // Returns the first of the fillings with which the predicted values, and scales of the errors
+  // that rounding leaves, explain these entries. bits is what it cost to find the fault. plain: the
+  // values are those that are expected. lenient: this is a first look at a few entries, which may
+  // not tell enough.
+  std::optional<Fit> judge(const Positions& at, const Expected& predicted, double bits, bool plain,
                            bool lenient = false) const;
 
  private:
-  double unexplained(std::size_t at, double value, const std::optional<Grid>& grid) const;
-  bool replaced(const Filling& filling, std::size_t at, double value) const;
-  double told(const Trial& trial, std::size_t i, double larger, bool spared) const;
-  struct Rest {
-    double left = 0, unit = 0;                 // in units; the unit itself
-    double larger = 0;                         // of the unit and the entry's scale
-    bool is_replaced = false, spared = false;  // by the filling
-  };
-  Rest rest(const Trial& trial, std::size_t i) const;
-  std::optional<double> misfit(const Trial& trial) const;
-  double fitted_factor(const Trial& trial) const;
-  bool find_factor(Trial& trial) const;
-
   const Evidence& e_;
   const std::vector<Filling> fillings_;
 };

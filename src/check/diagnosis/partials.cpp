@@ -75,10 +75,10 @@ class Splits {
     }
     for (std::int64_t count = 2; count <= std::min(pixels_, kMostSplits); ++count) {
       // Splits have equal chunks and a shorter last one, or are as even as can be.
-      const std::string of = cat(count, " splits (split-K)");
-      add_chunks(ceil_div(pixels_, count), of, "each of " + of);
+      const std::string of = cat(count, " splits (split-K)"), each = "each of " + of;
+      add_chunks(ceil_div(pixels_, count), of, each);
       add(
-          count, [&](std::int64_t i) { return pixels_ * i / count; }, of);
+          count, [&](std::int64_t i) { return pixels_ * i / count; }, of, each);
     }
     // A block of one pixel makes numpy's array_split; those of an inner loop are powers of two.
     for (const std::int64_t block : {1, 64, 32, 128, 16}) add_even(block);
@@ -87,24 +87,18 @@ class Splits {
   std::vector<Split> list;
 
  private:
-  void add(std::vector<std::int64_t> ends, const std::string& parts, const std::string& each) {
-    // Parts of one pixel are products, whose rounding is another fault.
-    if (ends.size() < 2 || std::ssize(ends) >= pixels_) return;
-    if (seen_.insert(ends).second) list.push_back({ends, parts, each});
-  }
   // Adds so many parts, of which part i ends before end(i + 1).
   template <typename End>
-  void add(std::int64_t count, const End& end, const std::string& of) {
+  void add(std::int64_t count, const End& end, const std::string& parts, const std::string& each) {
+    // Parts of one pixel are products, whose rounding is another fault.
+    if (count < 2 || count >= pixels_) return;
     std::vector<std::int64_t> ends;
     for (std::int64_t i = 1; i <= count; ++i) ends.push_back(std::min(end(i), pixels_));
-    add(std::move(ends), of, "each of " + of);
+    if (seen_.insert(ends).second) list.push_back({ends, parts, each});
   }
   void add_chunks(std::int64_t chunk, const std::string& parts, const std::string& each) {
-    std::vector<std::int64_t> ends;
-    for (std::int64_t end = chunk; end - chunk < pixels_; end += chunk) {
-      ends.push_back(std::min(end, pixels_));
-    }
-    add(std::move(ends), parts, each);
+    add(
+        ceil_div(pixels_, chunk), [&](std::int64_t i) { return i * chunk; }, parts, each);
   }
 
   // Parts take the same number of blocks each, or the first ones one more.
@@ -114,12 +108,10 @@ class Splits {
       const std::string of =
           cat(count, " splits (split-K) of ",
               block == 1 ? std::string("even sizes") : cat("whole blocks of ", block, " pixels"));
-      add(
-          count,
-          [&](std::int64_t i) {
-            return (blocks / count * i + std::min(i, blocks % count)) * block;
-          },
-          of);
+      const auto end = [&](std::int64_t i) {
+        return (blocks / count * i + std::min(i, blocks % count)) * block;
+      };
+      add(count, end, of, "each of " + of);
       add_chunks(ceil_div(blocks, count) * block, of, "each of " + of);
     }
   }
@@ -137,8 +129,8 @@ class Splitter {
 
   // A part that rounding takes over the middle between two numbers is a step off. Where that is
   // not rare, the scale has it.
-  Predicted predicted(const Split& split, std::size_t count) const {
-    Predicted result;
+  Expected predicted(const Split& split, std::size_t count) const {
+    Expected result;
     for (std::size_t e = 0; e < count; ++e) {
       const double own = evidence_.scale(sample_.at[e]);
       const double part_error = own / std::sqrt(static_cast<double>(split.ends.size()));
@@ -210,8 +202,8 @@ class Splitter {
 
  private:
   // Predicts by such sums of so many pixels each, which are added without a rounding.
-  Predicted in_blocks(const NarrowSum& how, std::size_t pixels, std::size_t count) const {
-    Predicted result;
+  Expected in_blocks(const NarrowSum& how, std::size_t pixels, std::size_t count) const {
+    Expected result;
     for (std::size_t e = 0; e < count; ++e) {
       evidence_.stop_if_late();
       const Terms& terms = sample_.terms[e];
@@ -250,7 +242,7 @@ class Splitter {
   }
 
   // Returns a finding if that explains the sample but for some slips.
-  std::optional<Finding> judged(Predicted all, const Fit::Part& part, bool total = false) const {
+  std::optional<Finding> judged(Expected all, const Fit::Part& part, bool total = false) const {
     bool bits = true;
     std::set<double> told;  // that rounding does not bring about; each may be so by chance
     const DType out = evidence_.problem().out_dtype;
@@ -271,17 +263,17 @@ class Splitter {
     if (!fit || !fit->parts.empty()) return std::nullopt;
     return finding(part, *fit, bits && total ? Certainty::bits : Certainty::match, kept.size());
   }
-  bool explains(const Predicted& p, std::size_t e) const {
+  bool explains(const Expected& p, std::size_t e) const {
     const std::size_t at = sample_.at[e];
     return evidence_.fits(at, p.values[e], p.scales[e]) || evidence_.error(at) <= kRightAnyway;
   }
-  bool possible(const Predicted& p, double slips) const {
+  bool possible(const Expected& p, double slips) const {
     for (std::size_t e = 0; e < p.values.size(); ++e) {
       if (!explains(p, e) && --slips < 0) return false;
     }
     return true;
   }
-  Positions without_slips(Predicted& p) const {
+  Positions without_slips(Expected& p) const {
     Positions kept;
     for (std::size_t e = 0; e < p.values.size(); ++e) {
       if (!explains(p, e)) continue;

@@ -67,7 +67,9 @@ class Describer {
     for (std::size_t a = 0; !exact(boxes) && a < axes_.size(); ++a) {
       boxes = boxes_by(std::vector<std::size_t>{a});
     }
-    if (!exact(boxes)) boxes = boxes_by(taps());
+    std::vector<std::size_t> taps(axes_.size() - 2);
+    std::iota(taps.begin(), taps.end(), std::size_t{0});
+    if (!exact(boxes)) boxes = boxes_by(taps);
     result.pattern = exact(boxes);
     if (!result.pattern) boxes = {box_of(in_)};
     for (const Box& box : boxes) {
@@ -81,12 +83,6 @@ class Describer {
   }
 
  private:
-  std::vector<std::size_t> taps() const {
-    std::vector<std::size_t> result(axes_.size() - 2);
-    std::iota(result.begin(), result.end(), std::size_t{0});
-    return result;
-  }
-
   Box box_of(const std::vector<EntryPlace>& some) const {
     Box box(axes_.size());
     for (std::size_t a = 0; a < box.size(); ++a) {

@@ -1,218 +1,173 @@
-// planes.cpp - see planes.hpp: reads channels as a reading has their memory and their numbers.
-#include "check/diagnosis/planes.hpp"
-
+// planes.cpp - see reading.hpp: reads channels as a reading has their memory and their numbers.
 #include <algorithm>
 #include <cmath>
 
-#include "engine/kernel.hpp"
+#include "check/diagnosis/reading.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
 
-// Returns the distances between neighbours if the memory of an image is taken for something.
-Strides memory_strides(const WgradProblem& pb, Memory memory, std::int64_t channels,
-                       const Extents& extent) {
-  const bool last = pb.channels_last != (memory == Memory::other_channel_place);
-  if (memory != Memory::h_and_w_swapped) return box_strides(last, channels, extent);
-  Strides s = box_strides(last, channels, {extent[0], extent[2], extent[1]});
-  std::swap(s.spatial[1], s.spatial[2]);
-  return s;
-}
-
-// Fills planes of some images from the blocks that have what they read.
+// Fills the plane of a channel from the blocks that have what it reads.
 class Filler {
  public:
-  Filler(const WgradProblem& problem, const Plan& plan, const Range& images)
-      : pb_(problem), plan_(plan), images_(images) {}
+  Filler(const WgradProblem& problem, const Range& images, const Channel& channel)
+      : pb_(problem),
+        images_(images),
+        c_(channel),
+        extent_(extents_of(problem, channel.of_x)),
+        pixels_(pixels_of(extent_)),
+        channels_(channels_of(problem, channel.of_x)),
+        image_(pixels_ * channels_),
+        plane_(static_cast<std::size_t>(images.size() * channel.parts() * pixels_)) {}
 
-  // Returns the start of what part 0, 1 or 2 of a plane holds for image n: the image itself is part
-  // 1, the others stand before and after it.
-  std::int64_t start(const Channel& c, std::int64_t n, std::int64_t part) const {
-    const std::int64_t other = c.as.beside ? n + part - 1 : n;
-    if (c.as.starts.empty() || c.as.beside) {
-      return other >= 0 && other < pb_.N ? other * image_of(c) : kNowhere;
+  void add_blocks(const Plan& plan, std::set<std::int64_t>& blocks) const {
+    if (c_.as.memory == Memory::to_chwn) {
+      for (std::int64_t i = 0; i < plan.schedule.blocks.count; ++i) blocks.insert(i);
     }
-    return c.as.starts[static_cast<std::size_t>(n)];
-  }
-
-  std::int64_t image_of(const Channel& c) const {
-    return pixels_of(extents_of(pb_, c.of_x)) * channels_of(pb_, c.of_x);
-  }
-
-  void add_blocks(const Channel& c, std::set<std::int64_t>& blocks) const {
-    const std::int64_t image = image_of(c);
-    if (c.as.memory == Memory::to_chwn) {
-      for (std::int64_t i = 0; i < plan_.schedule.blocks.count; ++i) blocks.insert(i);
-    }
-    for (std::int64_t n = images_.begin; n < images_.end; ++n) {
-      for (std::int64_t p = 0; p < c.parts(); ++p) {
-        const std::int64_t begin = start(c, n, p);
-        if (begin == kNowhere) continue;
-        // An image that begins at a wrong distance lies across two.
-        for (const std::int64_t at : {begin / image, (begin + image - 1) / image}) {
-          if (at < pb_.N) blocks.insert(at / plan_.schedule.blocks.step);
-        }
+    for (std::int64_t i = 0; i < images_.size() * c_.parts(); ++i) {
+      const std::int64_t begin = start(i);
+      if (begin == kNowhere) continue;
+      // An image that begins at a wrong distance lies across two.
+      for (const std::int64_t at : {begin / image_, (begin + image_ - 1) / image_}) {
+        if (at < pb_.N) blocks.insert(at / plan.schedule.blocks.step);
       }
     }
   }
 
   template <typename Scalar>
-  void fill(const Channel& c, const Block& block, Plane& plane) const {
-    const auto* const from = static_cast<const Scalar*>(c.of_x ? block.x : block.dy);
-    const Extents extent = extents_of(pb_, c.of_x);
-    const Strides s = memory_strides(pb_, c.as.memory, channels_of(pb_, c.of_x), extent);
-    const std::int64_t pixels = pixels_of(extents_of(pb_, c.of_x));
-    const Range there = {block.pixels[0].begin * s.n, block.pixels[0].end * s.n};
-    double* to = plane.data();
-    for (std::int64_t i = 0; i < images_.size() * c.parts(); ++i) {
-      const std::int64_t n = images_.begin + i / c.parts();
-      const std::int64_t begin = start(c, n, i % c.parts()), channel = c.channel;
-      const bool beside = begin >= there.end || begin + s.n <= there.begin;
-      if (begin == kNowhere || (beside && c.as.memory != Memory::to_chwn)) {
-        to += pixels;
-        continue;
-      }
-      std::int64_t at[3];
-      for (at[0] = 0; at[0] < extent[0]; ++at[0]) {
-        for (at[1] = 0; at[1] < extent[1]; ++at[1]) {
-          for (at[2] = 0; at[2] < extent[2]; ++at[2], ++to) {
-            std::int64_t place = channel * s.c;
-            for (std::size_t a = 0; a < 3; ++a) place += at[a] * s.spatial[a];
-            place =
-                read_at(c, place, (at[0] * extent[1] + at[1]) * extent[2] + at[2], channel) + begin;
-            if (c.as.memory == Memory::to_chwn) {
-              place =
-                  place % pb_.N * s.n + element(c, place / pb_.N % pixels, place / pb_.N / pixels);
-            }
-            if (place < there.begin || place >= there.end) continue;
-            *to = value_of(c, from + (place - there.begin), channel, n, s.c);
-          }
+  void fill(const Block& block) {
+    const auto* const from = static_cast<const Scalar*>(c_.of_x ? block.x : block.dy);
+    const Range there = {block.pixels[0].begin * image_, block.pixels[0].end * image_};
+    const bool mixed = c_.as.memory == Memory::to_chwn;
+    double* to = plane_.data();
+    for (std::int64_t i = 0; i < images_.size() * c_.parts(); ++i, to += pixels_) {
+      const std::int64_t begin = start(i);
+      if (!mixed && (begin >= there.end || begin + image_ <= there.begin)) continue;
+      for (std::int64_t pixel = 0; pixel < pixels_; ++pixel) {
+        std::int64_t place = begin + read_at(pixel);
+        if (mixed) {
+          const std::int64_t rest = place / pb_.N;
+          place = place % pb_.N * image_ + element(rest % pixels_, rest / pixels_);
         }
+        if (place < there.begin || place >= there.end) continue;
+        to[pixel] = value_of(from + (place - there.begin), images_.begin + i / c_.parts());
       }
     }
   }
 
-  // Returns the element of an image by its pixel and channel.
-  std::int64_t element(const Channel& c, std::int64_t pixel, std::int64_t channel) const {
-    return pb_.channels_last ? pixel * channels_of(pb_, c.of_x) + channel
-                             : channel * pixels_of(extents_of(pb_, c.of_x)) + pixel;
+  const Channel& channel() const { return c_; }
+  std::vector<double> take() {
+    const bool scaled = c_.as.by == Scaled::pixel_blocks;
+    for (std::size_t begin = 0; scaled && begin < plane_.size(); begin += kScaleBlock) {
+      const std::span block(plane_.data() + begin,
+                            std::min<std::size_t>(kScaleBlock, plane_.size() - begin));
+      double most = 0;
+      for (const double value : block) most = std::max(most, std::fabs(value));
+      for (double& value : block) value = block_treated(value, most);
+    }
+    return std::move(plane_);
   }
 
-  // Returns the element of an image that is read for a pixel and channel; own is that of the layout
-  // for which the memory is taken.
-  std::int64_t read_at(const Channel& c, std::int64_t own, std::int64_t pixel,
-                       std::int64_t channel) const {
-    const std::int64_t pixels = pixels_of(extents_of(pb_, c.of_x)), each = c.as.block,
-                       block = pixels * each;
-    switch (c.as.memory) {
+ private:
+  // Returns the start of what a part of the plane holds: an image, or the one before it, itself and
+  // the one after it.
+  std::int64_t start(std::int64_t part) const {
+    const std::int64_t n = images_.begin + part / c_.parts();
+    if (!c_.as.starts.empty()) return c_.as.starts[static_cast<std::size_t>(n)];
+    const std::int64_t other = c_.as.beside ? n + part % 3 - 1 : n;
+    return other >= 0 && other < pb_.N ? other * image_ : kNowhere;
+  }
+
+  // Returns the element of an image by its pixel and channel.
+  std::int64_t element(std::int64_t pixel, std::int64_t channel) const {
+    return pb_.channels_last ? pixel * channels_ + channel : channel * pixels_ + pixel;
+  }
+
+  // Returns the element of an image that is read for a pixel.
+  std::int64_t read_at(std::int64_t pixel) const {
+    const std::int64_t channel = c_.channel, own = element(pixel, channel);
+    const std::int64_t each = c_.as.block, block = pixels_ * each;
+    const std::int64_t H = extent_[1], W = extent_[2];
+    switch (c_.as.memory) {
+      case Memory::other_channel_place:
+        return pb_.channels_last ? channel * pixels_ + pixel : pixel * channels_ + channel;
+      case Memory::h_and_w_swapped:
+        return element((pixel / W / H * W + pixel % W) * H + pixel / W % H, channel);
       case Memory::turned:  // its columns are where its rows were
-        return pb_.channels_last
-                   ? own % pixels * channels_of(pb_, c.of_x) + own / pixels
-                   : own % channels_of(pb_, c.of_x) * pixels + own / channels_of(pb_, c.of_x);
+        return pb_.channels_last ? element(own % pixels_, own / pixels_)
+                                 : element(own / channels_, own % channels_);
       case Memory::blocked:
-        return (channel / each * pixels + pixel) * each + channel % each;
+        return (channel / each * pixels_ + pixel) * each + channel % each;
       case Memory::to_blocked:
-        return element(c, own % block / each, own / block * each + own % each);
+        return element(own % block / each, own / block * each + own % each);
       default:
         return own;
     }
   }
 
-  // Returns a number as the reading treats it. step leads to the next channel.
+  // Returns a number of image n as the reading treats it.
   template <typename Scalar>
-  double value_of(const Channel& c, const Scalar* at, std::int64_t channel, std::int64_t n,
-                  std::int64_t step) const {
+  double value_of(const Scalar* at, std::int64_t n) const {
     const double value = to_double(*at);
-    double scale = c.as.parameter;
-    switch (c.as.by) {
+    switch (c_.as.by) {
       case Scaled::pixel_blocks:  // which takes all pixels
         return value;
       case Scaled::channel_blocks: {
-        const std::int64_t first = channel / kScaleBlock * kScaleBlock;
+        const std::int64_t step = pb_.channels_last ? 1 : pixels_;
+        const std::int64_t first = c_.channel / kScaleBlock * kScaleBlock;
         double most = 0;
-        for (std::int64_t i = first; i < std::min(first + kScaleBlock, channels_of(pb_, c.of_x));
-             ++i) {
-          most = std::max(most, std::fabs(to_double(at[(i - channel) * step])));
+        for (std::int64_t i = first; i < std::min(first + kScaleBlock, channels_); ++i) {
+          most = std::max(most, std::fabs(to_double(at[(i - c_.channel) * step])));
         }
-        return block_treated(c, value, most);
+        return block_treated(value, most);
       }
       case Scaled::channels:
-        scale = c.as.scales[static_cast<std::size_t>(channel)];
-        break;
+        return treated(value, c_.as.scales[static_cast<std::size_t>(c_.channel)]);
       case Scaled::images:
-        scale = c.as.scales[static_cast<std::size_t>(n)];
-        break;
+        return treated(value, c_.as.scales[static_cast<std::size_t>(n)]);
       default:
-        break;
+        return treated(value, c_.as.parameter);
     }
-    return treated(c.as.treatment, pb_.dtype, value, scale);
   }
 
+  double treated(double value, double scale) const {
+    return diagnosis::treated(c_.as.treatment, pb_.dtype, value, scale);
+  }
   // Rounds with the power of two that puts the block's largest number below the type's.
-  double block_treated(const Channel& c, double value, double most) const {
+  double block_treated(double value, double most) const {
     if (!(most > 0) || !std::isfinite(most)) return value;
-    const double scale = std::ldexp(1.0, std::ilogb(most) - static_cast<int>(c.as.parameter));
-    return treated(c.as.treatment, pb_.dtype, value, scale);
-  }
-
-  void scale_blocks(const Channel& c, Plane& plane) const {
-    for (std::size_t begin = 0; begin < plane.size(); begin += kScaleBlock) {
-      const std::size_t end = std::min(begin + kScaleBlock, plane.size());
-      double most = 0;
-      for (std::size_t i = begin; i < end; ++i) most = std::max(most, std::fabs(plane[i]));
-      for (std::size_t i = begin; i < end; ++i) plane[i] = block_treated(c, plane[i], most);
-    }
+    return treated(value, std::ldexp(1.0, std::ilogb(most) - static_cast<int>(c_.as.parameter)));
   }
 
   const WgradProblem& pb_;
-  const Plan& plan_;
   const Range images_;
+  const Channel& c_;
+  const Extents extent_;
+  const std::int64_t pixels_, channels_, image_;  // image_: elements of one
+  std::vector<double> plane_;
 };
 
 }  // namespace
 
-void Planes::read(std::int64_t index, const std::set<Channel>& channels) {
-  const Block own = source_.load(plan_, index, own_memory_);
-  images_ = own.pixels[0];
-  planes_.clear();
-  const Filler filler(pb_, plan_, images_);
+Planes read_planes(const Images& images, std::int64_t block, const std::set<Channel>& channels,
+                   std::array<BlockMemory, 2>& memory) {
+  const auto& [plan, source, pool] = images;
+  const Block own = source.load(plan, block, memory[0]);
+  Planes planes = {own.pixels[0], {}};
+  std::vector<Filler> fillers;
   std::set<std::int64_t> blocks;
-  std::vector<std::pair<const Channel*, Plane*>> list;
   for (const Channel& channel : channels) {
-    Plane& plane = planes_[channel];
-    plane.assign(static_cast<std::size_t>(images_.size() * channel.parts() * size_of(channel)), 0);
-    list.emplace_back(&channel, &plane);
-    filler.add_blocks(channel, blocks);
+    fillers.emplace_back(plan.problem, planes.images, channel).add_blocks(plan, blocks);
   }
-  for (const std::int64_t other : blocks) {
-    const Block block = other == index ? own : source_.load(plan_, other, other_memory_);
-    pool_.run(std::ssize(list), [&](std::int64_t task, int) {
-      const auto& each = list[static_cast<std::size_t>(task)];
-      with_scalar(pb_.dtype, [&](auto scalar) {
-        filler.fill<decltype(scalar)>(*each.first, block, *each.second);
-      });
-    });
+  for (const std::int64_t i : blocks) {
+    const Block other = i == block ? own : source.load(plan, i, memory[1]);
+    const auto fill = [&](std::int64_t task, auto scalar) {
+      fillers[static_cast<std::size_t>(task)].fill<decltype(scalar)>(other);
+    };
+    run_tasks(pool, plan.problem.dtype, std::ssize(fillers), {}, fill);
   }
-  for (const auto& [channel, plane] : list) {
-    if (channel->as.by == Scaled::pixel_blocks) filler.scale_blocks(*channel, *plane);
-  }
-}
-
-bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {
-  const bool is_order = memory == Memory::other_channel_place || memory == Memory::turned ||
-                        memory == Memory::h_and_w_swapped;
-  if (!is_order) return false;
-  const Extents extent = extents_of(pb, of_x);
-  const std::int64_t channels = channels_of(pb, of_x);
-  const Strides plain = memory_strides(pb, Memory::as_it_is, channels, extent);
-  // Turning changes nothing where taking the memory for the other layout does not.
-  const Strides other = memory_strides(
-      pb, memory == Memory::turned ? Memory::other_channel_place : memory, channels, extent);
-  bool same = channels == 1 || plain.c == other.c;
-  for (std::size_t a = 0; a < 3; ++a) {
-    same = same && (extent[a] <= 1 || plain.spatial[a] == other.spatial[a]);
-  }
-  return same;
+  for (Filler& filler : fillers) planes.of[filler.channel()] = filler.take();
+  return planes;
 }
 
 }  // namespace convgrad::diagnosis

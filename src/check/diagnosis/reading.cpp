@@ -2,11 +2,8 @@
 #include "check/diagnosis/reading.hpp"
 
 #include <cmath>
-#include <map>
-#include <set>
 
 #include "base/integers.hpp"
-#include "check/diagnosis/planes.hpp"
 #include "engine/kernel.hpp"
 
 namespace convgrad::diagnosis {
@@ -21,44 +18,40 @@ std::int64_t part_of(std::int64_t extent, std::int64_t count, std::int64_t index
   return index < larger ? index / (size + 1) : extent % count + (index - larger) / size;
 }
 
+// Returns the place that is read for one outside x.
+std::int64_t outside_place(Outside how, std::int64_t at, std::int64_t extent, bool outermost) {
+  const std::int64_t last = extent - 1, reflected = at < 0 ? -at : 2 * last - at;
+  switch (how) {
+    case Outside::constant:
+      return kPadding;
+    case Outside::edge:
+      return at < 0 ? 0 : last;
+    case Outside::reflected:
+      return reflected < 0 || reflected > last ? kNowhere : reflected;
+    case Outside::wrapped:
+      return (at % extent + extent) % extent;
+    case Outside::images:
+      return outermost ? at : kNowhere;
+    default:
+      return kNowhere;
+  }
+}
+
 // Returns the place in x that each output position of an axis meets under a tap.
 std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int64_t tap,
                                  bool outermost) {
   const SpatialAxis& axis = reading.axis[a];
+  const Range &in = reading.in[a], &out = reading.out[a];
+  const std::int64_t parts = reading.parts[a];
   std::vector<std::int64_t> result;
   for (std::int64_t o = 0; o < axis.out; ++o) {
     std::int64_t at = input_at(axis, o, tap);
-    const std::int64_t last = axis.in - 1;
-    if (at < 0 || at > last) {
-      switch (reading.outside) {
-        case Outside::constant:
-          at = kPadding;
-          break;
-        case Outside::edge:
-          at = at < 0 ? 0 : last;
-          break;
-        case Outside::reflected:
-          at = at < 0 ? -at : 2 * last - at;
-          if (at < 0 || at > last) at = kNowhere;
-          break;
-        case Outside::wrapped:
-          at = (at % axis.in + axis.in) % axis.in;
-          break;
-        case Outside::images:
-          if (outermost) break;
-          [[fallthrough]];
-        default:
-          at = kNowhere;
-      }
-    } else if (at < reading.in[a].begin || at >= reading.in[a].end) {
-      at = kNowhere;
-    }
-    if (o < reading.out[a].begin || o >= reading.out[a].end) at = kNowhere;
-    const std::int64_t parts = reading.parts[a];
-    if (parts > 1 && at >= 0 && part_of(axis.in, parts, at) != part_of(axis.out, parts, o)) {
-      at = kNowhere;
-    }
-    result.push_back(at);
+    const bool inside = at >= 0 && at < axis.in;
+    if (!inside) at = outside_place(reading.outside, at, axis.in, outermost);
+    const bool lost =
+        (inside && (at < in.begin || at >= in.end)) || o < out.begin || o >= out.end ||
+        (parts > 1 && at >= 0 && part_of(axis.in, parts, at) != part_of(axis.out, parts, o));
+    result.push_back(lost ? kNowhere : at);
   }
   return result;
 }
@@ -74,34 +67,29 @@ template <typename Visit>
 void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms& entry,
                 const Planes& planes, Visit&& visit) {
   const Channel x_channel = {true, reading.x, entry.x_channel};
-  const Channel dy_channel = {false, reading.dy, entry.dy_channel};
-  const std::int64_t parts = x_channel.parts(), in = planes.size_of(x_channel);
-  const double* const x = planes.of(x_channel).data() + (parts == 1 ? 0 : in);
-  const Plane& dy = planes.of(dy_channel);
+  const std::int64_t parts = x_channel.parts(), in = pixels_of(extents_of(pb, true));
+  const double* const x = planes.of.at(x_channel).data() + (parts == 1 ? 0 : in);
+  const std::vector<double>& dy = planes.of.at({false, reading.dy, entry.dy_channel});
   std::array<std::vector<std::int64_t>, 3> at;
   const std::size_t outermost = pb.spatial_rank() > 2 ? 0 : pb.spatial_rank() > 1 ? 1 : 2;
   for (std::size_t a = 0; a < 3; ++a) at[a] = places(reading, a, entry.tap[a], a == outermost);
   // Places past the ends of an image are in the parts beside it.
   const std::int64_t least = parts == 1 ? 0 : -in, most = parts == 1 ? in : 2 * in;
   const std::int64_t H = pb.axis[1].in, W = pb.axis[2].in;
-  const std::int64_t first = planes.images().begin * pb.out_pixels();
+  const std::int64_t first = planes.images.begin * pb.out_pixels();
   std::int64_t pixel = first;
   // Another stage is read where these images have it.
-  const auto source = [&](std::int64_t own) {
-    const std::int64_t other =
-        (reading.stages_exchanged
-             ? own / reading.stage % 2 == 0 ? own + reading.stage : own - reading.stage
-             : own - reading.stage) -
-        first;
+  const auto place_in_dy = [&](std::int64_t own) {
+    const bool later = reading.stages_exchanged && own / reading.stage % 2 == 0;
+    const std::int64_t other = own + (later ? reading.stage : -reading.stage) - first;
     return other >= 0 && other < std::ssize(dy) ? other : own - first;
   };
-  for (std::int64_t n = 0; n < planes.images().size(); ++n) {
+  for (std::int64_t n = 0; n < planes.images.size(); ++n) {
     for (const std::int64_t d : at[0]) {
       for (const std::int64_t h : at[1]) {
         for (const std::int64_t w : at[2]) {
           const std::int64_t own = pixel++;
-          const std::int64_t at_dy = reading.stage == 0 ? own - first : source(own);
-          const double value = dy[static_cast<std::size_t>(at_dy)];
+          const double value = dy[static_cast<std::size_t>(place_in_dy(own))];
           if (d == kNowhere || h == kNowhere || w == kNowhere) continue;
           if (d == kPadding || h == kPadding || w == kPadding) {
             visit(Term{reading.padding, value, own});
@@ -139,9 +127,8 @@ void visit_all(const WgradProblem& pb, const Reading& plain, const Reading& read
 // Calls use(i, planes) for each of the wanted, by any thread, once their channels of a block are
 // there.
 template <typename Use>
-void read_blocks(const WgradProblem& problem, std::span<const Wanted> wanted, const Plan& images,
-                 BlockSource& source, TaskPool& pool, Use&& use) {
-  const Reading plain = plain_reading(problem);
+void read_blocks(std::span<const Wanted> wanted, const Images& images, Use&& use) {
+  const Reading plain = plain_reading(images.plan.problem);
   std::set<Channel> channels;
   for (const Wanted& w : wanted) {
     for (const Reading* reading : {w.reading, &plain}) {
@@ -151,13 +138,13 @@ void read_blocks(const WgradProblem& problem, std::span<const Wanted> wanted, co
       if (w.reading->only.range.size() <= 0) break;
     }
   }
-  Planes planes(problem, images, source, pool);
-  for (std::int64_t index = 0; index < images.schedule.blocks.count; ++index) {
-    planes.read(index, channels);
-    pool.run(std::ssize(wanted),
-             [&](std::int64_t task, int) { use(static_cast<std::size_t>(task), planes); });
+  std::array<BlockMemory, 2> memory;
+  for (std::int64_t index = 0; index < images.plan.schedule.blocks.count; ++index) {
+    const Planes planes = read_planes(images, index, channels, memory);
+    images.pool.run(std::ssize(wanted),
+                    [&](std::int64_t task, int) { use(static_cast<std::size_t>(task), planes); });
   }
-  source.finish();
+  images.source.finish();
 }
 
 }  // namespace
@@ -233,7 +220,8 @@ std::int64_t step_count(const WgradProblem& pb, const Pixels& walk) {
   }
 }
 
-Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& source) {
+Facts facts_of(const Images& images) {
+  const WgradProblem& problem = images.plan.problem;
   Facts facts;
   Timing timing;
   const auto add = [&](const void* data, const Range& n, bool of_x) {
@@ -260,7 +248,7 @@ Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& sou
     add(block.x, block.pixels[0], true);
     add(block.dy, block.pixels[0], false);
   };
-  stream_blocks(images, source, use, timing);
+  stream_blocks(images.plan, images.source, use, timing);
   return facts;
 }
 
@@ -291,8 +279,8 @@ std::vector<double> running_sums(const Terms& terms) {
   return sums;
 }
 
-std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
-                              const Plan& images, BlockSource& source, TaskPool& pool) {
+std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& images) {
+  const WgradProblem& problem = images.plan.problem;
   const Reading plain = plain_reading(problem);
   std::vector<EntrySum> sums(wanted.size());
   const SumRules rules(problem, {});
@@ -306,7 +294,7 @@ std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wante
       sum.add<Scalar>(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);
     });
   };
-  read_blocks(problem, wanted, images, source, pool, [&](std::size_t i, const Planes& planes) {
+  read_blocks(wanted, images, [&](std::size_t i, const Planes& planes) {
     if (problem.dtype == DType::f64) {
       add_to(double{}, wanted[i], planes, sums[i]);
     } else {
@@ -316,9 +304,9 @@ std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wante
   return sums;
 }
 
-std::vector<Terms> terms_of(const WgradProblem& problem, std::span<const EntryTerms> entries,
-                            const Reading& reading, const Plan& images, BlockSource& source,
-                            TaskPool& pool) {
+std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Reading& reading,
+                            const Images& images) {
+  const WgradProblem& problem = images.plan.problem;
   const std::int64_t count = term_count(problem);
   std::vector<Terms> result(entries.size());
   for (Terms& terms : result) {
@@ -327,7 +315,7 @@ std::vector<Terms> terms_of(const WgradProblem& problem, std::span<const EntryTe
   }
   std::vector<Wanted> wanted;
   for (const EntryTerms& entry : entries) wanted.push_back({&reading, entry});
-  read_blocks(problem, wanted, images, source, pool, [&](std::size_t i, const Planes& planes) {
+  read_blocks(wanted, images, [&](std::size_t i, const Planes& planes) {
     visit_read(problem, reading, entries[i], planes, [&](const Term& term) {
       result[i].x[static_cast<std::size_t>(term.pixel)] = term.x;
       result[i].dy[static_cast<std::size_t>(term.pixel)] = term.dy;

@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <limits>
+#include <map>
+#include <set>
 #include <vector>
 
+#include "check/diagnosis.hpp"
 #include "check/entry_sum.hpp"
-#include "engine/run.hpp"
 
 namespace convgrad::diagnosis {
 
@@ -131,9 +133,6 @@ std::vector<std::int64_t> image_starts(const WgradProblem& problem, bool of_x,
                                        const std::function<std::int64_t(std::int64_t)>& from);
 inline const char* tensor_name(bool of_x) { return of_x ? "input" : "out_backprop"; }
 
-// Is true if the memory is read as it is, whatever it is taken for: extents of 1 have no place.
-bool same_memory(const WgradProblem& problem, Memory memory, bool of_x);
-
 // Holds the largest finite numbers of the tensors in size: of all, and of each channel and image.
 struct Facts {
   struct Largest {
@@ -142,24 +141,40 @@ struct Facts {
   };
   Largest x = {}, dy = {};
 };
-Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& source);
+Facts facts_of(const Images& images);
+
+// A channel of x or dy is read as [n][d][h][w], with what stands beside each image.
+struct Channel {
+  bool of_x = false;
+  TensorReading as;
+  std::int64_t channel = 0;
+  auto operator<=>(const Channel&) const = default;  // NOLINT(modernize-use-nullptr)
+  std::int64_t parts() const { return as.beside ? 3 : 1; }
+};
+
+// Holds the channels that some sums need of the images of one block, from all blocks that have
+// them: a reading may take other images than its own.
+struct Planes {
+  Range images;
+  std::map<Channel, std::vector<double>> of;
+};
+Planes read_planes(const Images& images, std::int64_t block, const std::set<Channel>& channels,
+                   std::array<BlockMemory, 2>& memory);
 
 struct Wanted {
   const Reading* reading;
   EntryTerms terms;
 };
 // Sums entries by their readings, in one pass over x and dy.
-std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
-                              const Plan& images, BlockSource& source, TaskPool& pool);
+std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& images);
 
 // Holds x and dy of an entry's terms by a reading, one for each pixel of dy; zeros where the tap is
 // outside x.
 struct Terms {
   std::vector<double> x, dy;
 };
-std::vector<Terms> terms_of(const WgradProblem& problem, std::span<const EntryTerms> entries,
-                            const Reading& reading, const Plan& images, BlockSource& source,
-                            TaskPool& pool);
+std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Reading& reading,
+                            const Images& images);
 double product(Product how, DType dtype, double x, double dy);
 // Returns the sums of the first terms: none, one, two and so on.
 std::vector<double> running_sums(const Terms& terms);

@@ -21,8 +21,8 @@ struct Slicing {
   std::string order, name;  // "tap_order", "tap"
   char letter;
   std::int64_t count;
-  Fault::Map slice;                                // of an index
-  std::function<std::string(std::int64_t)> label;  // of a slice
+  Fault::Map slice;                               // of an index
+  std::function<std::string(std::size_t)> label;  // of a slice
 };
 
 std::vector<Slicing> slicings(const WgradProblem& pb) {
@@ -92,43 +92,32 @@ std::vector<std::size_t> contents(const Evidence& evidence, const Slices& slices
 
 std::string order_text(const Slicing& s, const std::vector<std::size_t>& from) {
   const std::size_t n = from.size();
-  const auto label = [&](std::size_t i) { return s.label(static_cast<std::int64_t>(i)); };
-  const auto all = [&](const std::function<std::size_t(std::size_t)>& map) {
-    for (std::size_t i = 0; i < n; ++i) {
-      if (from[i] != map(i)) return false;
-    }
-    return true;
-  };
   Positions moved;
+  bool pairs = true;
   for (std::size_t i = 0; i < n; ++i) {
     if (from[i] != i) moved.push_back(i);
+    pairs = pairs && from[i] == ((i ^ 1) < n ? i ^ 1 : i);
   }
   if (moved.size() == 2) {
-    return cat("the ", s.name, "s ", label(moved[0]), " and ", label(moved[1]), " are exchanged");
+    return cat("the ", s.name, "s ", s.label(moved[0]), " and ", s.label(moved[1]),
+               " are exchanged");
   }
-  if (all([&](std::size_t i) { return (i ^ 1) < n ? i ^ 1 : i; })) {
+  if (pairs) {
     return cat("the ", s.name, "s are exchanged in pairs, ", s.letter, " and ", s.letter, "^1");
-  }
-  if (all([&](std::size_t i) { return n - 1 - i; })) {
-    return cat("its ", s.name, "s are in reverse order");
-  }
-  if (all([&](std::size_t i) { return (i + from[0]) % n; })) {
-    return cat("its ", s.name, "s are shifted by ", from[0]);
   }
   std::string text;
   for (std::size_t i = 0; i < std::min(n, kMostNamed); ++i) {
-    text += cat(i > 0 ? "," : "", s.letter == 't' ? label(from[i]) : cat(from[i]));
+    text += cat(i > 0 ? "," : "", s.letter == 't' ? s.label(from[i]) : cat(from[i]));
   }
   return cat("its ", s.name, "s are in the order ", text, n > kMostNamed ? ",..." : "");
 }
 
 std::string copies_text(const Slicing& s, const std::vector<std::size_t>& from) {
-  const auto label = [&](std::size_t i) { return s.label(static_cast<std::int64_t>(i)); };
   std::string text;
   std::size_t copies = 0;
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (from[i] == i || copies++ >= kMostCopies) continue;
-    text += cat(text.empty() ? "" : ", ", s.name, " ", label(i), " holds ", label(from[i]));
+    text += cat(text.empty() ? "" : ", ", s.name, " ", s.label(i), " holds ", s.label(from[i]));
   }
   return copies > kMostCopies ? cat(text, " and ", copies - kMostCopies, " more hold others")
                               : text;
@@ -177,9 +166,7 @@ std::optional<Fault> moved_slices(const Evidence& evidence, const Slicing& s, co
   }
   const std::vector<std::size_t> from = contents(evidence, slices);
   if (from.empty()) return std::nullopt;
-  std::vector<std::size_t> sorted = from;
-  std::sort(sorted.begin(), sorted.end());
-  const bool permuted = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  const bool permuted = std::set(from.begin(), from.end()).size() == from.size();
   const auto sources = std::make_shared<std::vector<std::int64_t>>();
   std::size_t moved = 0;
   for (std::size_t i = 0; i < from.size(); ++i) moved += from[i] != i ? 1 : 0;

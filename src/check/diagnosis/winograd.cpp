@@ -134,7 +134,7 @@ std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
   for (const DType type : {DType::f16, DType::bf16}) {
     for (const Form& form : kForms) {
       evidence.stop_if_late();
-      Predicted predicted;
+      Expected predicted;
       double squares = 0;
       for (std::size_t first = 0; first < at.size(); first += taps) {
         const Matrix sums = summed(pb, {terms.data() + first, taps}, h.taps == 1 ? kNone : form,

@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
       ++done;
       MemorySource source(x.data(), dy.data());
       const Suspect suspect = {c.pb, {}, got, want};
-      const Diagnosis found = diagnose(suspect, image_plan(c.pb, 1 << 20), source, pool, 0x1p30);
+      const Diagnosis found = diagnose(suspect, {image_plan(c.pb, 1 << 20), source, pool}, 0x1p30);
       const Verdict verdict = judge(kind, words, c.pb, found);
       ++counts[static_cast<int>(verdict)];
       if (!verbose || verdict == Verdict::named) continue;
