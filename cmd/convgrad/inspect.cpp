@@ -11,7 +11,6 @@
 
 #include "commands.hpp"
 #include "engine/partial_file.hpp"
-#include "files/tensor_name.hpp"
 #include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 #include "report/report.hpp"

@@ -11,7 +11,6 @@
 #include "files/json.hpp"
 #include "files/npz_writer.hpp"
 #include "files/safetensors.hpp"
-#include "files/tensor_name.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {

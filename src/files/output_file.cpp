@@ -21,7 +21,7 @@
 
 #include "base/messages.hpp"
 #include "files/temporaries.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 
 namespace convgrad {
 namespace {

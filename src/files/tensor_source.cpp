@@ -8,7 +8,6 @@
 
 #include "base/messages.hpp"
 #include "files/safetensors.hpp"
-#include "files/tensor_name.hpp"
 
 namespace convgrad {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/clock.hpp"
 #include "base/task_pool.hpp"
 #include "engine/machine.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "job/job.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"

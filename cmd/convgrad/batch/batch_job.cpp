@@ -6,7 +6,7 @@
 #include "base/clock.hpp"
 #include "batch/batch.hpp"
 #include "compute/compute.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 #include "report/values.hpp"
 #include "verify/verify.hpp"

@@ -12,7 +12,7 @@
 
 #include "batch/batch.hpp"
 #include "files/json.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "files/text_file.hpp"
 #include "options/arguments.hpp"
 #include "options/problems.hpp"

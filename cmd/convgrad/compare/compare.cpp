@@ -12,7 +12,6 @@
 #include "compare/compare_report.hpp"
 #include "convgrad/array_file.hpp"
 #include "files/array.hpp"
-#include "files/tensor_name.hpp"
 #include "files/tensor_source.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"

@@ -12,7 +12,7 @@
 #include "compute/compute.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "job/job.hpp"
 #include "job/job_files.hpp"
 #include "mpi/ranks.hpp"

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 #include "report/report.hpp"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 #include "options/help.hpp"
 #include "options/table.hpp"

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "convgrad/npy.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <span>
 
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "files/text_file.hpp"
 #include "options/arguments.hpp"
 #include "report/values.hpp"
