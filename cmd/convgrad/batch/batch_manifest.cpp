@@ -13,7 +13,6 @@
 #include "batch/batch.hpp"
 #include "files/json.hpp"
 #include "files/tensor_source.hpp"
-#include "files/text_file.hpp"
 #include "options/arguments.hpp"
 #include "options/problems.hpp"
 #include "options/table.hpp"
@@ -445,7 +444,7 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
 }
 
 Manifest read_manifest(const std::string& path, const VerifyCommand& defaults) {
-  const std::string text = read_text(path, {"", "JSON Lines"});
+  const std::string text = read_text(path, "", "JSON Lines");
   if (path == "-") return parse_manifest(text, "standard input", "", defaults);
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash);

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "bench/bench.hpp"
-#include "files/text_file.hpp"
+#include "files/byte_source.hpp"
 #include "generate/generate.hpp"
 #include "options/arguments.hpp"
 #include "options/problems.hpp"
@@ -94,7 +94,7 @@ std::vector<BenchProblem> read_suite(const std::string& suite) {
               Hint("--list-suites names the ", "suites that are installed",
                    did_you_mean(suite, suite_names())));
   }
-  TextReader file(read_text(path, {"--suite: ", "a file"}));
+  TextReader file(read_text(path, "--suite: ", "a file"));
   std::vector<BenchProblem> problems;
   std::set<std::string> names;
   std::string line;
@@ -378,7 +378,7 @@ ReportPointer list_suites() {
   auto report = std::make_unique<SuitesReport>();
   for (const std::string& name : suite_names()) {
     const std::string path = suite_path(name);
-    const std::string text = read_text(path, {"--list-suites: ", "a suite"});
+    const std::string text = read_text(path, "--list-suites: ", "a suite");
     report->suites.push_back({name, about(text), path, read_suite(name).size()});
   }
   if (report->suites.empty()) {

@@ -11,7 +11,6 @@
 #include <span>
 
 #include "files/tensor_source.hpp"
-#include "files/text_file.hpp"
 #include "options/arguments.hpp"
 #include "report/values.hpp"
 #include "version.hpp"
@@ -291,7 +290,10 @@ void check_replaceable(const std::string& lead, const std::string& path, std::st
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return;
   const std::string flag = lead.substr(0, lead.find_first_of("=:"));
-  const std::string found = read_start(path, start.size(), flag + ": ");
+  FileSource file(path, flag + ": ");
+  std::string found(start.size(), '\0');
+  found.resize(static_cast<std::size_t>(
+      file.read(reinterpret_cast<std::byte*>(found.data()), std::ssize(found), 0)));
   if (found.empty() || found == start) return;
   misuse(lead, path, " exists and is no ", kind, Hint("remove it, or name another file"));
 }
