@@ -338,13 +338,8 @@ int run(int argc, char** argv) {
     return flush_stdout(*program.options, report ? program.print(*report) : 0);
   } catch (const SilentEnd&) {
     return 0;
-  } catch (const Error& error) {
-    return program.fail(error);
-  } catch (const std::bad_alloc&) {
-    return program.fail(
-        Error(ErrorKind::runtime, "out of memory", Hint("lower --memory-limit or --threads")));
-  } catch (const std::exception& error) {
-    return program.fail(Error(ErrorKind::runtime, error.what()));
+  } catch (...) {
+    return program.fail(handled_error("lower --memory-limit or --threads"));
   }
 }
 

@@ -201,25 +201,16 @@ struct RankJob {
   bool writes() const { return ranks.rank() == 0; }
 };
 
-// Ends all ranks, since the others may be waiting for this one.
-[[noreturn]] void end_all(const Ranks& ranks, const Options& options, const Error& error) {
-  say(options, "error", cat("rank ", ranks.rank(), ": ", error));
-  ranks.abort(static_cast<int>(error.kind()));
-}
-
 // Does what the other ranks wait for. A failure that together() has not told all of them ends them.
 template <typename Work>
 void with_all(const Ranks& ranks, const Options& options, Work&& work) {
   try {
     work();
-  } catch (const Error& error) {
+  } catch (...) {
     if (ranks.all_failed()) throw;
-    end_all(ranks, options, error);
-  } catch (const std::bad_alloc&) {
-    end_all(ranks, options,
-            Error(ErrorKind::runtime, "out of memory", Hint("lower --memory-limit")));
-  } catch (const std::exception& error) {
-    end_all(ranks, options, Error(ErrorKind::runtime, error.what()));
+    const Error error = handled_error("lower --memory-limit");
+    say(options, "error", cat("rank ", ranks.rank(), ": ", error));
+    ranks.abort(static_cast<int>(error.kind()));
   }
 }
 
