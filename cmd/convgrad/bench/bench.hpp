@@ -24,11 +24,7 @@ struct BenchProblem : NamedProblem {
 
 ReportPointer list_suites();
 
-struct BenchCase {
-  std::string name;
-  std::int64_t count = 1;
-  bool is_foreign = false;
-  WgradProblem problem;
+struct BenchCase : BenchProblem {
   std::string algorithm;  // as asked for: auto, or a kernel's name
   Plan plan;
   PlanOptions plan_options;

@@ -303,16 +303,6 @@ void add_cases(const BenchOptions& options, BenchCase base, std::vector<BenchCas
   }
 }
 
-BenchCase case_of(const BenchProblem& problem, DType dtype, const std::string& out_dtype) {
-  BenchCase result;
-  result.name = problem.name;
-  result.count = problem.count;
-  result.is_foreign = problem.is_foreign;
-  result.problem = with_dtype(problem.problem, dtype);
-  if (!out_dtype.empty()) result.problem.out_dtype = parse_dtype("--out-dtype", out_dtype);
-  return result;
-}
-
 void check_sources(const BenchOptions& options) {
   const bool files = !options.problem.input.empty() || !options.problem.out_backprop.empty();
   // Beside files a line says the rest of the problem.
@@ -363,7 +353,11 @@ std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job
   for (const BenchProblem& problem : problems_of(options)) {
     try {
       for (const DType dtype : dtypes_of(options.dtype, problem.problem.dtype)) {
-        add_cases(options, case_of(problem, dtype, o.out_dtype), cases);
+        BenchCase base;
+        static_cast<BenchProblem&>(base) = problem;
+        base.problem = with_dtype(problem.problem, dtype);
+        if (!o.out_dtype.empty()) base.problem.out_dtype = parse_dtype("--out-dtype", o.out_dtype);
+        add_cases(options, base, cases);
       }
     } catch (const Error& error) {
       if (problem.origin.empty()) throw;
