@@ -339,20 +339,18 @@ void set_dtype(NpyHeader& header, std::string_view name, const std::string& argu
 // Reads "8,56,56,64" or "8x56x56x64", with blanks; "" is an array of one element without axes.
 std::vector<std::int64_t> extents_of(std::string_view list, const std::string& argument) {
   std::vector<std::int64_t> shape;
-  const auto refuse = [&] {
-    misuse(argument, ": [", list, "] is no shape, expected whole numbers ",
-           "from 0 to 2^63 - 1 with commas between them: [8,56,56,64]");
-  };
   const bool any = list.find_first_not_of(' ') != list.npos;
   for (std::size_t begin = 0; any && begin <= list.size();) {
     const std::size_t comma = std::min(list.find_first_of(",x", begin), list.size());
     std::string_view word = list.substr(begin, comma - begin);
     word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
     word = word.substr(0, word.find_last_not_of(' ') + 1);
-    std::int64_t extent = -1;
-    const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), extent);
-    if (status != std::errc() || end != word.data() + word.size() || extent < 0) refuse();
-    shape.push_back(extent);
+    const std::optional<std::int64_t> extent = parse_whole(word);
+    if (!extent) {
+      misuse(argument, ": [", list, "] is no shape, expected whole numbers ",
+             "from 0 to 2^63 - 1 with commas between them: [8,56,56,64]");
+    }
+    shape.push_back(*extent);
     begin = comma + 1;
   }
   return shape;

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <climits>
 #include <csignal>
 #include <cstdio>
@@ -19,6 +18,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/integers.hpp"
 #include "base/messages.hpp"
 #include "files/temporaries.hpp"
 #include "files/tensor_source.hpp"
@@ -71,10 +71,8 @@ std::string absolute_folder(const std::string& folder, const std::string& name) 
 // Returns N if folder/base is /proc/self/fd/N, to which /dev/stdout and /dev/fd/N lead: a
 // redirection that must be written through, not replaced.
 int own_descriptor(const std::string& folder, const std::string& base) {
-  int number = -1;
   if (folder != cat("/proc/", ::getpid(), "/fd")) return -1;
-  const auto [end, error] = std::from_chars(base.data(), base.data() + base.size(), number);
-  return error == std::errc() && end == base.data() + base.size() ? number : -1;
+  return static_cast<int>(parse_whole(base).value_or(-1));
 }
 
 std::string read_link(const std::string& path, const std::string& name) {

@@ -71,11 +71,6 @@ TensorSource open_raw(std::unique_ptr<FileSource> file, const std::string& text,
             Hint("elements alone need dtype and shape, ", file.name(), ":float32[8,56,56,64]"));
 }
 
-bool is_regular(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored);
-}
-
 std::string shortened(const std::string& name, std::size_t most_bytes) {
   return cat(cut_short(name, most_bytes), name.size() > most_bytes ? "..." : "");
 }
@@ -104,6 +99,16 @@ void refuse_torch_file(const std::string& file, const std::vector<std::string>& 
 }
 
 }  // namespace
+
+bool is_regular(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+bool is_special(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) && !is_regular(path);
+}
 
 bool is_archive_name(const std::string& file) {
   return has_extension(file, ".npz") || has_extension(file, ".safetensors");

@@ -34,6 +34,10 @@ bool is_standard_input(const std::string& argument);
 // Tells whether file ends with .npz or .safetensors.
 bool is_archive_name(const std::string& file);
 
+// Tell what is there now, through links: a regular file; a device, a FIFO or a folder.
+bool is_regular(const std::string& path);
+bool is_special(const std::string& path);
+
 // Is thrown as Error(input) for a dtype that is known, but none of numbers that are read.
 struct NotNumbers : Error {
   using Error::Error;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 
 #include "base/clock.hpp"
@@ -12,6 +11,7 @@
 #include "convgrad/array_file.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
+#include "files/tensor_source.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
 #include "options/help.hpp"
@@ -181,7 +181,6 @@ void check_compute_options(const Options& options) {
   if (output.empty() && !options.execution.dry_run) {
     misuse("--output is missing, expected a .npy file or -");
   }
-  std::error_code ignored;
   if (options.execution.accumulate && output == "-") {
     misuse("--accumulate: --output is -, expected a file to add to");
   }
@@ -189,8 +188,7 @@ void check_compute_options(const Options& options) {
     misuse("--accumulate: given with --raw, but a raw file does not say what ", "it holds",
            Hint("add to a .npy file"));
   }
-  if (options.execution.accumulate && std::filesystem::exists(output, ignored) &&
-      !std::filesystem::is_regular_file(output, ignored)) {
+  if (options.execution.accumulate && is_special(output)) {
     misuse("--accumulate: --output ", output, " is no file that can be added to");
   }
   if (options.execution.accumulate && options.execution.no_clobber) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 
 #include "base/clock.hpp"
@@ -46,12 +45,7 @@ void check_rank_options(const Options& options) {
 void check_readable_by_all(const ProblemOptions& problem) {
   for (const auto& [flag, path] :
        {std::pair("--input", problem.input), {"--out-backprop", problem.out_backprop}}) {
-    const std::string file = split_tensor_name(path).file;
-    std::error_code ignored;
-    if (!std::filesystem::exists(file, ignored) ||
-        std::filesystem::is_regular_file(file, ignored)) {
-      continue;
-    }
+    if (!is_special(split_tensor_name(path).file)) continue;
     misuse("--mpi: ", flag, " ", path, " is no regular file, expected one that all ranks can read");
   }
 }

@@ -133,9 +133,7 @@ ArrayTarget gradient_target(const Options& options) {
 void warn_of_endings(const Options& options) {
   for (const auto& [flag, path, use] : files_of(options, FileUse::written)) {
     const bool raw = options.execution.raw && path == options.problem.output;
-    std::error_code ignored;
-    const bool stream = path == "-" || (std::filesystem::exists(path, ignored) &&
-                                        !std::filesystem::is_regular_file(path, ignored));
+    const bool stream = path == "-" || is_special(path);
     if (path.empty() || raw || stream || path.ends_with(".npy")) continue;
     if (array_target(path).format != ArrayFormat::npy) continue;
     say(options, "warning",

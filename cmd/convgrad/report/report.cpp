@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <span>
 
 #include "files/tensor_source.hpp"
@@ -27,8 +26,7 @@ Json dtype_json(const NpyHeader& header) {
 }
 
 bool is_readable_again(const std::string& path) {
-  std::error_code ignored;
-  return path != "-" && std::filesystem::is_regular_file(split_tensor_name(path).file, ignored);
+  return path != "-" && is_regular(split_tensor_name(path).file);
 }
 
 constexpr const char* kRed = "\033[1;31m";
@@ -287,8 +285,7 @@ std::string general(long double value, int digits) {
 
 void check_replaceable(const std::string& lead, const std::string& path, std::string_view start,
                        const std::string& kind) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  if (!is_regular(path)) return;
   const std::string flag = lead.substr(0, lead.find_first_of("=:"));
   FileSource file(path, flag + ": ");
   std::string found(start.size(), '\0');
