@@ -47,10 +47,11 @@ void check_range(const std::string& what, std::int64_t value, std::int64_t low);
 // Sets the padding and the output extent that SAME gives an axis; what is what an overflow is of.
 void pad_same(SpatialAxis& axis, const std::string& what = "SAME");
 
+// Tells whether make_problem() takes a request.
+bool fits(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes);
 // Names the fewest slips that would explain why a problem does not fit, or none: "use --data-format
-// NCHW: then it fits". fits says whether a request does.
-using Fits = bool (*)(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes);
-Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given, Fits fits);
+// NCHW: then it fits".
+Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given);
 
 // Names the padding with which dy's extents fit, if a transposed layer's output_padding, which is
 // less than its stride or its dilation, takes rows off the end; below the stride nothing need be

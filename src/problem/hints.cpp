@@ -58,7 +58,7 @@ bool read_filter_as(const Reading& reading, Op op, WgradAttributes& attributes,
 
 // Describes the request without the slips; returns "" if it does not fit either.
 std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const TensorInfo& dy,
-                             WgradAttributes attributes, Fits fits) {
+                             WgradAttributes attributes) {
   const Op op = parse_op(attributes.op);
   std::string words;
   const auto add = [&](const std::string& more) {
@@ -80,8 +80,7 @@ std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const 
 
 // Returns what would fit if one tensor alone is in the other data format, or C and K of
 // --filter-sizes change places; "" if neither does.
-std::string rare_slip(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given,
-                      Fits fits) {
+std::string rare_slip(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given) {
   const Op op = parse_op(given.op);
   const bool last = given.data_format.empty() || parse_data_format(op, given.data_format);
   for (const bool of_x : {true, false}) {
@@ -123,7 +122,7 @@ Hint transposed_hint(const Draft& draft) {
   return Hint("-p '[", pairs, "]': then it fits, as a transposed layer's output_padding needs it");
 }
 
-Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given, Fits fits) {
+Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given) {
   // --kernel has no channels, so its order cannot be mistaken.
   const std::size_t orders = given.kernel.empty() ? 3 : 1;
   std::string found;
@@ -132,12 +131,12 @@ Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& give
     const Reading reading = {(i & 1) != 0, (i & 2) != 0, static_cast<std::size_t>(i / 4)};
     // Readings with equally few slips are all named.
     if (reading.slips() > fewest) continue;
-    const std::string words = words_if_it_fits(reading, x, dy, given, fits);
+    const std::string words = words_if_it_fits(reading, x, dy, given);
     if (words.empty()) continue;
     found = reading.slips() < fewest ? words : cat(found, ", or ", words);
     fewest = reading.slips();
   }
-  if (found.empty()) found = rare_slip(x, dy, given, fits);
+  if (found.empty()) found = rare_slip(x, dy, given);
   return found.empty() ? Hint() : Hint(found, ": then it fits");
 }
 

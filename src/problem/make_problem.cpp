@@ -428,6 +428,8 @@ WgradProblem made(const TensorInfo& x, const TensorInfo& dy, const WgradAttribut
   return draft.problem;
 }
 
+}  // namespace
+
 bool fits(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes) {
   try {
     made(x, dy, attributes);
@@ -436,8 +438,6 @@ bool fits(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attr
     return false;
   }
 }
-
-}  // namespace
 
 void pad_same(SpatialAxis& axis, const std::string& what) {
   const std::int64_t reach = reach_of(axis, what);
@@ -471,7 +471,7 @@ WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
   } catch (const Error& error) {
     // Unknown names and missing flags fail in every reading of the tensors, so they get no hint.
     if (error.kind() != ErrorKind::input) throw;
-    const Hint found = hint(x, dy, attributes, fits);
+    const Hint found = hint(x, dy, attributes);
     if (found.text().empty()) throw;
     throw Error(error.kind(), error.what(), found);
   }
