@@ -259,8 +259,7 @@ bool are_channels_last(const GenerateOptions& options, const NpyReader& dy) {
     bad_input("--from (", dy.name(), "): ", shape.size(), " axes, expected ",
               name.empty() ? "3 to 5" : cat(axes));
   }
-  const std::string& format = options.problem.data_format;
-  return format.empty() || parse_data_format(op, format);
+  return parse_data_format(op, options.problem.data_format);
 }
 
 ReportPointer put_signs(const GenerateOptions& options) {

@@ -33,9 +33,7 @@ bool read_filter_as(const Reading& reading, Op op, WgradAttributes& attributes,
   const Names names = filter_formats(op);
   const bool like = !attributes.filter_like.empty();
   const std::size_t given =
-      !like || attributes.filter_format.empty()
-          ? 0
-          : static_cast<std::size_t>(parse_filter_format(op, attributes.filter_format));
+      like ? static_cast<std::size_t>(parse_filter_format(op, attributes.filter_format)) : 0;
   const std::size_t other = (given + reading.filter) % names.size();
   if (like) {
     attributes.filter_format = names[other];
@@ -66,8 +64,7 @@ std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const 
   };
   if (reading.exchanged) add("exchange --input and --out-backprop");
   if (reading.other_data) {
-    const bool last =
-        attributes.data_format.empty() || parse_data_format(op, attributes.data_format);
+    const bool last = parse_data_format(op, attributes.data_format);
     attributes.data_format = data_formats(op)[last ? 1 : 0];
     add("use --data-format " + attributes.data_format);
   }
@@ -82,7 +79,7 @@ std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const 
 // --filter-sizes change places; "" if neither does.
 std::string rare_slip(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given) {
   const Op op = parse_op(given.op);
-  const bool last = given.data_format.empty() || parse_data_format(op, given.data_format);
+  const bool last = parse_data_format(op, given.data_format);
   for (const bool of_x : {true, false}) {
     TensorInfo turned = of_x ? x : dy;
     Shape& shape = turned.shape;

@@ -317,12 +317,8 @@ void read_op_and_formats(Draft& draft) {
   WgradProblem& pb = draft.problem;
   if (given.op.empty()) misuse("--op is missing, expected conv2d, depthwise, conv3d or conv1d");
   pb.op = parse_op(given.op);
-  if (!given.data_format.empty()) {
-    pb.channels_last = parse_data_format(pb.op, given.data_format);
-  }
-  if (!given.filter_format.empty()) {
-    pb.filter_format = parse_filter_format(pb.op, given.filter_format);
-  }
+  pb.channels_last = parse_data_format(pb.op, given.data_format);
+  pb.filter_format = parse_filter_format(pb.op, given.filter_format);
 }
 
 void check_rank(const Draft& draft, const TensorInfo& tensor) {
@@ -457,6 +453,7 @@ namespace convgrad {
 using namespace making;
 
 FilterFormat parse_filter_format(Op op, std::string_view name) {
+  if (name.empty()) return FilterFormat::hwio;
   const Names names = filter_formats(op);
   const auto found = std::ranges::find(names, in_tensorflow_letters(name));
   const std::size_t number = found != names.end() ? static_cast<std::size_t>(found - names.begin())

@@ -224,7 +224,7 @@ ProblemRequest parse_problem(const std::string& text) {
   TensorInfo x = {"x", line.x_dtype, {}};
   for (std::size_t i = 3 - line.rank; i < 3; ++i)
     x.shape.push_back(number_of(line, kExtents[i], {}));
-  const bool last = a.data_format.empty() || parse_data_format(parse_op(a.op), a.data_format);
+  const bool last = parse_data_format(parse_op(a.op), a.data_format);
   x.shape.insert(last ? x.shape.end() : x.shape.begin(), C);
   x.shape.insert(x.shape.begin(), number_of(line, "n", 1));
   return {x, {"dy", line.dy_dtype, out_backprop_shape(x, a, K)}, a};

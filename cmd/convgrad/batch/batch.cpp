@@ -187,8 +187,7 @@ constexpr std::size_t kMaxPrintedLines = 20;
 void check_batch_options(BatchOptions& options) {
   if (options.manifest.empty()) {
     misuse("the manifest is missing, expected a file of JSON Lines, or -",
-           Hint("see convgrad batch "
-                "--help"));
+           Hint("see convgrad batch --help"));
   }
   if (!options.shard.empty() && !parse_share(options.shard)) {
     misuse("--shard: '", options.shard, "', expected K/R, the K-th of R parts, such as 1/8");

@@ -60,7 +60,7 @@ void BatchState::read() {
   const std::string text = read_text(path_, "--state: ", "what convgrad batch wrote");
   if (!text.starts_with(kFirstLine)) {
     bad_input("--state: ", path_, ", line 1: is not what convgrad batch wrote",
-              Hint("remove the file to ", "start anew, or name another"));
+              Hint("remove the file to start anew, or name another"));
   }
   std::size_t at = kFirstLine.size();
   for (std::size_t end; (end = text.find('\n', at)) != text.npos; at = end + 1) {

@@ -91,7 +91,7 @@ std::vector<BenchProblem> read_suite(const std::string& suite) {
   std::error_code ignored;
   if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) {
     bad_input("--suite: cannot open ", path, ": No such file or directory",
-              Hint("--list-suites names the ", "suites that are installed",
+              Hint("--list-suites names the suites that are installed",
                    did_you_mean(suite, suite_names())));
   }
   TextReader file(read_text(path, "--suite: ", "a file"));

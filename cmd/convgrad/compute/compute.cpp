@@ -90,11 +90,11 @@ void check_batch_range(const Options& options) {
   if (execution.batch_range.empty()) return;
   if (execution.accumulate) {
     misuse("--accumulate: given with --batch-range, whose output is no gradient yet",
-           Hint("give it ", "without, or add the parts with convgrad reduce"));
+           Hint("give it without, or add the parts with convgrad reduce"));
   }
   if (execution.raw) {
     misuse("--raw: given with --batch-range, whose output is no gradient yet",
-           Hint("give it to ", "convgrad reduce"));
+           Hint("give it to convgrad reduce"));
   }
   const std::string& output = options.problem.output;
   const ArrayTarget target = array_target(output);
@@ -105,7 +105,7 @@ void check_batch_range(const Options& options) {
   }
   if (execution.backend == "reference") {
     misuse("--batch-range: given with --backend reference, which sums the batch in one go",
-           Hint("use ", "--backend cpu"));
+           Hint("use --backend cpu"));
   }
 }
 
@@ -185,7 +185,7 @@ void check_compute_options(const Options& options) {
     misuse("--accumulate: --output is -, expected a file to add to");
   }
   if (options.execution.accumulate && options.execution.raw) {
-    misuse("--accumulate: given with --raw, but a raw file does not say what ", "it holds",
+    misuse("--accumulate: given with --raw, but a raw file does not say what it holds",
            Hint("add to a .npy file"));
   }
   if (options.execution.accumulate && is_special(output)) {

@@ -30,7 +30,7 @@ void check_rank_options(const Options& options) {
   }
   if (execution.backend == "reference") {
     misuse("--mpi: given with --backend reference, which sums the batch in one go",
-           Hint("use ", "--backend cpu"));
+           Hint("use --backend cpu"));
   }
   if (execution.list_algorithms) {
     misuse("--mpi: given with --list-algorithms, which computes nothing", Hint("leave it out"));

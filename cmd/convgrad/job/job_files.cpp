@@ -116,7 +116,7 @@ void check_outputs(const Options& options) {
   }
   if (output == "-" && !options.execution.dry_run && ::isatty(STDOUT_FILENO) == 1) {
     misuse("--output -: standard output is a terminal, and the gradient is not text",
-           Hint("pipe it on, ", "redirect it, or name a file"));
+           Hint("pipe it on, redirect it, or name a file"));
   }
   refuse_terminals(options);
   if (!output.empty()) gradient_target(options);
