@@ -40,7 +40,15 @@ struct NpyReader::State {
   std::optional<DType> given;  // boxes are widened to it
   Change change;               // or none
 
-  explicit State(TensorSource opened);
+  explicit State(TensorSource opened)
+      : source(std::move(opened.bytes)), seekable(source->seekable()) {
+    if (opened.header) {
+      header = *std::move(opened.header);
+      return;
+    }
+    header = read_npy_header(*source);
+    check_size();
+  }
 
   const std::string& name() const { return source->name(); }
   template <typename... Parts>
@@ -48,160 +56,140 @@ struct NpyReader::State {
     source->refuse(parts...);
   }
 
-  void check_size() const;
+  void check_size() const {
+    const std::int64_t expected = header.data_offset + header.payload_bytes;
+    const std::int64_t bytes = source->size();
+    if (bytes == ByteSource::kUnknown || bytes == expected) return;
+    refuse("has ", bytes, " bytes, but its header announces ", header.data_offset, " + ",
+           header.element_count, " x ", header.item_bytes, " = ", expected, "; it is ",
+           bytes < expected ? "truncated, copy or write it again"
+                            : "followed by other bytes, expected exactly one array");
+  }
 
-  std::byte* scratch_bytes();
-  void read_payload(std::byte* out, std::int64_t offset, std::int64_t count);
-  void gather(std::span<const npy::BoxAxis> axes, std::int64_t first, std::byte* out);
-  bool gather_spans(std::span<const npy::BoxAxis> axes, std::int64_t first, std::byte* out);
+  std::byte* scratch_bytes() {
+    if (!scratch) {
+      scratch.reset(static_cast<std::byte*>(std::malloc(static_cast<std::size_t>(kScratchBytes))));
+      if (!scratch) throw Error(ErrorKind::runtime, name(), ": out of memory while reading");
+    }
+    return scratch.get();
+  }
+
+  // Reads count bytes of the payload of a source that is read in any order.
+  void read_payload(std::byte* out, std::int64_t offset, std::int64_t count) {
+    const std::int64_t begin = header.data_offset + offset;
+    const std::int64_t got = source->read(out, count, begin);
+    if (got == count) return;
+    refuse("shrank while it was read: it had ", source->size(), " bytes, now it ends at ",
+           begin + got);
+  }
+
+  // Reads the elements that axes describe, in C order, from payload element first on.
+  void gather(std::span<const npy::BoxAxis> axes, std::int64_t first, std::byte* out) {
+    const std::int64_t item = header.item_bytes;
+    if (npy::is_run(axes)) {
+      return read_payload(out, first * item, (axes.empty() ? 1 : axes[0].count) * item);
+    }
+    if (gather_spans(axes, first, out)) return;
+    const npy::BoxAxis axis = axes[0];
+    for (std::int64_t i = 0; i < axis.count; ++i) {
+      gather(axes.subspan(1), first + i * axis.file_stride, out + i * axis.out_stride * item);
+    }
+  }
+
+  // Reads spans that cover several runs, gaps included, and picks from them. Returns false if the
+  // gaps or the runs are too large for that to pay.
+  bool gather_spans(std::span<const npy::BoxAxis> axes, std::int64_t first, std::byte* out) {
+    const std::int64_t item = header.item_bytes, room = kScratchBytes / item;
+    std::int64_t inner = 1;  // elements from the first to the last of one index of the outer axis
+    bool dense = true;
+    for (std::size_t i = axes.size(); i-- > 0;) {
+      dense = dense && (axes[i].file_stride - inner) * item <= kMaxGapBytes;
+      if (i > 0) inner += (axes[i].count - 1) * axes[i].file_stride;
+    }
+    if (!dense || inner > room) return false;
+    if (axes.size() > 1 && axes.back().count * item >= kDirectRunBytes) return false;
+    const npy::BoxAxis outer = axes[0];
+    const std::int64_t step = 1 + (room - inner) / outer.file_stride;
+    std::byte* const span = scratch_bytes();
+    std::vector<npy::BoxAxis> part(axes.begin(), axes.end());
+    for (std::int64_t i = 0; i < outer.count; i += step) {
+      part[0].count = std::min(step, outer.count - i);
+      read_payload(span, (first + i * outer.file_stride) * item,
+                   (inner + (part[0].count - 1) * outer.file_stride) * item);
+      convert_s += seconds_of([&] {
+        npy::scatter(span, out + i * outer.out_stride * item, part, static_cast<std::size_t>(item));
+      });
+    }
+    return true;
+  }
+
   // Tells whether the file is in another order than C: where two axes are longer than 1.
   bool is_turned() const {
     return header.fortran_order && header.element_count > 0 &&
            std::ranges::count_if(header.shape, [](std::int64_t n) { return n > 1; }) > 1;
   }
-  void read_from_stream(const npy::Box& box, std::byte* out);
-  void hold_rest();
-  void take(std::byte* out, std::int64_t count);
-  void finish_stream();
-};
 
-NpyReader::State::State(TensorSource opened)
-    : source(std::move(opened.bytes)), seekable(source->seekable()) {
-  if (opened.header) {
-    header = *std::move(opened.header);
-    return;
-  }
-  header = read_npy_header(*source);
-  check_size();
-}
-
-void NpyReader::State::check_size() const {
-  const std::int64_t expected = header.data_offset + header.payload_bytes;
-  const std::int64_t bytes = source->size();
-  if (bytes == ByteSource::kUnknown || bytes == expected) return;
-  refuse("has ", bytes, " bytes, but its header announces ", header.data_offset, " + ",
-         header.element_count, " x ", header.item_bytes, " = ", expected, "; it is ",
-         bytes < expected ? "truncated, copy or write it again"
-                          : "followed by other bytes, expected exactly one array");
-}
-
-std::byte* NpyReader::State::scratch_bytes() {
-  if (!scratch) {
-    scratch.reset(static_cast<std::byte*>(std::malloc(static_cast<std::size_t>(kScratchBytes))));
-    if (!scratch) throw Error(ErrorKind::runtime, name(), ": out of memory while reading");
-  }
-  return scratch.get();
-}
-
-// Reads count bytes of the payload of a source that is read in any order.
-void NpyReader::State::read_payload(std::byte* out, std::int64_t offset, std::int64_t count) {
-  const std::int64_t begin = header.data_offset + offset;
-  const std::int64_t got = source->read(out, count, begin);
-  if (got == count) return;
-  refuse("shrank while it was read: it had ", source->size(), " bytes, now it ends at ",
-         begin + got);
-}
-
-// Reads the elements that axes describe, in C order, from payload element first on.
-void NpyReader::State::gather(std::span<const npy::BoxAxis> axes, std::int64_t first,
-                              std::byte* out) {
-  const std::int64_t item = header.item_bytes;
-  if (npy::is_run(axes)) {
-    return read_payload(out, first * item, (axes.empty() ? 1 : axes[0].count) * item);
-  }
-  if (gather_spans(axes, first, out)) return;
-  const npy::BoxAxis axis = axes[0];
-  for (std::int64_t i = 0; i < axis.count; ++i) {
-    gather(axes.subspan(1), first + i * axis.file_stride, out + i * axis.out_stride * item);
-  }
-}
-
-// Reads spans that cover several runs, gaps included, and picks from them. Returns false if the
-// gaps or the runs are too large for that to pay.
-bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, std::int64_t first,
-                                    std::byte* out) {
-  const std::int64_t item = header.item_bytes, room = kScratchBytes / item;
-  std::int64_t inner = 1;  // elements from the first to the last of one index of the outer axis
-  bool dense = true;
-  for (std::size_t i = axes.size(); i-- > 0;) {
-    dense = dense && (axes[i].file_stride - inner) * item <= kMaxGapBytes;
-    if (i > 0) inner += (axes[i].count - 1) * axes[i].file_stride;
-  }
-  if (!dense || inner > room) return false;
-  if (axes.size() > 1 && axes.back().count * item >= kDirectRunBytes) return false;
-  const npy::BoxAxis outer = axes[0];
-  const std::int64_t step = 1 + (room - inner) / outer.file_stride;
-  std::byte* const span = scratch_bytes();
-  std::vector<npy::BoxAxis> part(axes.begin(), axes.end());
-  for (std::int64_t i = 0; i < outer.count; i += step) {
-    part[0].count = std::min(step, outer.count - i);
-    read_payload(span, (first + i * outer.file_stride) * item,
-                 (inner + (part[0].count - 1) * outer.file_stride) * item);
+  void read_from_stream(const npy::Box& box, std::byte* out) {
+    const std::int64_t item = header.item_bytes;
+    if (!held && npy::is_run(box.axes) && box.first * item == position) {
+      return take(out, box.count * item);
+    }
+    if (!held) hold_rest();
+    if (box.first * item < held_from) {
+      refuse("is a stream, and a part that has gone by is needed again",
+             Hint("save it as a .npy file first"));
+    }
     convert_s += seconds_of([&] {
-      npy::scatter(span, out + i * outer.out_stride * item, part, static_cast<std::size_t>(item));
+      npy::scatter(held.get() + (box.first * item - held_from), out, box.axes,
+                   static_cast<std::size_t>(item));
     });
   }
-  return true;
-}
 
-// Reads the next count bytes of the payload.
-void NpyReader::State::take(std::byte* out, std::int64_t count) {
-  const std::int64_t got = source->read(out, count, header.data_offset + position);
-  position += got;
-  if (got == count) return;
-  refuse("ends after ", position, " of ", header.payload_bytes, " payload bytes; it is truncated");
-}
-
-void NpyReader::State::read_from_stream(const npy::Box& box, std::byte* out) {
-  const std::int64_t item = header.item_bytes;
-  if (!held && npy::is_run(box.axes) && box.first * item == position) {
-    return take(out, box.count * item);
-  }
-  if (!held) hold_rest();
-  if (box.first * item < held_from) {
-    refuse("is a stream, and a part that has gone by is needed again",
-           Hint("save it as a .npy file first"));
-  }
-  convert_s += seconds_of([&] {
-    npy::scatter(held.get() + (box.first * item - held_from), out, box.axes,
-                 static_cast<std::size_t>(item));
-  });
-}
-
-// Reads the rest of a stream into memory. The buffer grows as bytes arrive: a header that lies
-// about a short stream costs nothing.
-void NpyReader::State::hold_rest() {
-  const std::int64_t rest = header.payload_bytes - position;
-  std::int64_t filled = 0;
-  held_from = position;
-  for (std::int64_t size = std::min(rest, kFirstHoldBytes); filled < rest;
-       size += std::min(rest - size, size)) {
-    void* grown = std::realloc(held.get(), static_cast<std::size_t>(size));
-    if (grown == nullptr) {
-      throw Error(ErrorKind::runtime, name(),
-                  ": out of memory: a stream (or deflated member) that is not read in "
-                  "order, or in Fortran order, needs ",
-                  rest, " bytes", Hint("save it as a .npy file first"));
+  // Reads the rest of a stream into memory. The buffer grows as bytes arrive: a header that lies
+  // about a short stream costs nothing.
+  void hold_rest() {
+    const std::int64_t rest = header.payload_bytes - position;
+    std::int64_t filled = 0;
+    held_from = position;
+    for (std::int64_t size = std::min(rest, kFirstHoldBytes); filled < rest;
+         size += std::min(rest - size, size)) {
+      void* grown = std::realloc(held.get(), static_cast<std::size_t>(size));
+      if (grown == nullptr) {
+        throw Error(ErrorKind::runtime, name(),
+                    ": out of memory: a stream (or deflated member) that is not read in "
+                    "order, or in Fortran order, needs ",
+                    rest, " bytes", Hint("save it as a .npy file first"));
+      }
+      static_cast<void>(held.release());
+      held.reset(static_cast<std::byte*>(grown));
+      take(held.get() + filled, size - filled);
+      filled = size;
     }
-    static_cast<void>(held.release());
-    held.reset(static_cast<std::byte*>(grown));
-    take(held.get() + filled, size - filled);
-    filled = size;
   }
-}
 
-// Reads to the end also what nobody asked for: only then is the size known to be right, and a
-// deflated member's checksum compared.
-void NpyReader::State::finish_stream() {
-  std::byte* const bytes = scratch_bytes();
-  while (position < header.payload_bytes) {
-    take(bytes, std::min(header.payload_bytes - position, kScratchBytes));
+  // Reads the next count bytes of the payload.
+  void take(std::byte* out, std::int64_t count) {
+    const std::int64_t got = source->read(out, count, header.data_offset + position);
+    position += got;
+    if (got == count) return;
+    refuse("ends after ", position, " of ", header.payload_bytes,
+           " payload bytes; it is truncated");
   }
-  if (source->read(bytes, 1, header.data_offset + position) == 0) return;
-  refuse("goes on after the ", header.payload_bytes, " payload bytes that ",
-         format_name(header) == "raw" ? "dtype and shape in its name make" : "its header announces",
-         ", expected exactly one array");
-}
+
+  // Reads to the end also what nobody asked for: only then is the size known to be right, and a
+  // deflated member's checksum compared.
+  void finish_stream() {
+    std::byte* const bytes = scratch_bytes();
+    while (position < header.payload_bytes) {
+      take(bytes, std::min(header.payload_bytes - position, kScratchBytes));
+    }
+    if (source->read(bytes, 1, header.data_offset + position) == 0) return;
+    refuse(
+        "goes on after the ", header.payload_bytes, " payload bytes that ",
+        format_name(header) == "raw" ? "dtype and shape in its name make" : "its header announces",
+        ", expected exactly one array");
+  }
+};
 
 NpyReader::NpyReader(const std::string& argument) : NpyReader(open_tensor(argument)) {}
 NpyReader::NpyReader(TensorSource opened) : state_(std::make_unique<State>(std::move(opened))) {}
