@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -72,16 +73,8 @@ std::string absolute_folder(const std::string& folder, const std::string& name) 
 // redirection that must be written through, not replaced.
 int own_descriptor(const std::string& folder, const std::string& base) {
   if (folder != cat("/proc/", ::getpid(), "/fd")) return -1;
-  return static_cast<int>(parse_whole(base).value_or(-1));
-}
-
-std::string read_link(const std::string& path, const std::string& name) {
-  std::string text(PATH_MAX, '\0');
-  const ssize_t size = ::readlink(path.c_str(), text.data(), text.size());
-  if (size < 0)
-    fail(kind_of_failure(errno), name, "cannot read the link ", path, ": ", reason(errno));
-  text.resize(static_cast<std::size_t>(size));
-  return text;
+  const std::int64_t number = parse_whole(base).value_or(-1);
+  return number <= INT_MAX ? static_cast<int>(number) : -1;
 }
 
 Target resolve(const std::string& name) {
@@ -116,7 +109,12 @@ Target resolve(const std::string& name) {
       if (!target.direct) target.existing = status;
       return target;
     }
-    const std::string link = read_link(target.path(), name);
+    std::error_code error;
+    const std::string link = std::filesystem::read_symlink(target.path(), error).string();
+    if (error) {
+      fail(kind_of_failure(error.value()), name, "cannot read the link ", target.path(), ": ",
+           reason(error.value()));
+    }
     path = link.starts_with('/') ? link : cat(target.folder, "/", link);
   }
   fail(ErrorKind::input, name, "cannot write: ", reason(ELOOP));
