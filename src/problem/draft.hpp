@@ -31,18 +31,9 @@ struct Draft {
   std::size_t channel_position() const { return problem.channels_last ? rank() + 1 : 1; }
 };
 
-struct AxisNames {
-  const char* in;
-  const char* out;
-  const char* taps;
-};
-inline constexpr AxisNames kAxisNames[3] = {{"D", "Z", "T"}, {"H", "P", "R"}, {"W", "Q", "S"}};
-
 std::string upper(std::string_view text);
 // Returns the number of the name that value spells, in any case; Error(usage) with a suggestion.
 std::size_t choose(const std::string& flag, std::string_view value, Names names);
-// Refuses what is below low or above the largest attribute that TensorFlow has.
-void check_range(const std::string& what, std::int64_t value, std::int64_t low);
 
 // Sets the padding and the output extent that SAME gives an axis; what is what an overflow is of.
 void pad_same(SpatialAxis& axis, const std::string& what = "SAME");

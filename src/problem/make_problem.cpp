@@ -25,6 +25,13 @@ std::size_t choose(const std::string& flag, std::string_view value, Names names)
   return static_cast<std::size_t>(found - choices.begin());
 }
 
+namespace {
+
+struct AxisNames {
+  const char *in, *out, *taps;
+};
+constexpr AxisNames kAxisNames[3] = {{"D", "Z", "T"}, {"H", "P", "R"}, {"W", "Q", "S"}};
+
 // TensorFlow's attributes are int32; larger values are refused before they enter a product.
 constexpr std::int64_t kMaxAttribute = std::int64_t{1} << 31;
 
@@ -32,8 +39,6 @@ void check_range(const std::string& what, std::int64_t value, std::int64_t low) 
   if (value < low) bad_input(what, " is ", value, ", expected at least ", low);
   if (value > kMaxAttribute) bad_input(what, " is ", value, ", expected at most ", kMaxAttribute);
 }
-
-namespace {
 
 std::int64_t reach_of(const SpatialAxis& axis, const std::string& what) {
   return checked_add(checked_mul(axis.taps - 1, axis.dilation, what), 1, what);
