@@ -36,15 +36,10 @@ void check_rank_options(const Options& options) {
     misuse("--mpi: given with --list-algorithms, which computes nothing", Hint("leave it out"));
   }
   for (const auto& [flag, path, use] : options.files) {
-    if (use != FileUse::read || !is_standard_input(path)) continue;
-    misuse("--mpi: given with ", flag, " -, but each rank reads its images: expected a file");
-  }
-}
-
-// Throws Error(usage) for what can be read only once, since every rank opens the tensors.
-void check_readable_by_all(const ProblemOptions& problem) {
-  for (const auto& [flag, path] :
-       {std::pair("--input", problem.input), {"--out-backprop", problem.out_backprop}}) {
+    if (use != FileUse::read) continue;
+    if (is_standard_input(path)) {
+      misuse("--mpi: given with ", flag, " -, but each rank reads its images: expected a file");
+    }
     if (!is_special(split_tensor_name(path).file)) continue;
     misuse("--mpi: ", flag, " ", path, " is no regular file, expected one that all ranks can read");
   }
@@ -260,7 +255,6 @@ ReportPointer planned_report(const Ranks& ranks, const RankJob& work) {
 ReportPointer compute_on_ranks(const Options& options) {
   check_compute_options(options);
   check_rank_options(options);
-  check_readable_by_all(options.problem);
   Ranks ranks;
   ReportPointer report;
   with_all(ranks, options, [&] {
