@@ -55,6 +55,9 @@ const Dtype* find_dtype(std::string_view name) {
   return found == std::end(kDtypes) ? nullptr : found;
 }
 
+constexpr std::int64_t kSafetensorsLengthBytes = 8;
+// Longer headers are refused, as the format's own library does.
+constexpr std::int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 constexpr std::size_t kMaxRank = 64;  // .npy has the same
 
 // Takes the tensors out of a header, one by one: a document of all would be many times as large.

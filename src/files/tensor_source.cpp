@@ -98,6 +98,16 @@ void refuse_torch_file(const std::string& file, const std::vector<std::string>& 
   }
 }
 
+[[noreturn]] void refuse_whole_archive(const std::string& file,
+                                       const std::vector<std::string>& names) {
+  refuse_torch_file(file, names);
+  if (names.empty()) bad_input(file, ": is an archive without any array, expected one");
+  // Standard input has no name to put before ':', so the message says FILE.
+  const std::string path = file == "standard input" ? "FILE" : file;
+  bad_input(file, ": is an archive, expected one of its arrays, ", path, ":NAME with NAME ",
+            some(names));
+}
+
 }  // namespace
 
 bool is_regular(const std::string& path) {
@@ -222,17 +232,6 @@ void refuse_missing_array(const std::string& file, const std::string& member,
   if (names.empty()) bad_input(file, ": is an archive without any array");
   bad_input(file, ": has no array '", shortened(member, 60), "', expected ", some(names),
             did_you_mean(member, names));
-}
-
-void refuse_whole_archive(const std::string& file, const std::vector<std::string>& names) {
-  refuse_torch_file(file, names);
-  if (names.empty()) {
-    bad_input(file, ": is an archive without any array, expected one");
-  }
-  // Standard input has no name to put before ':', so the message says FILE.
-  const std::string path = file == "standard input" ? "FILE" : file;
-  bad_input(file, ": is an archive, expected one of its arrays, ", path, ":NAME with NAME ",
-            some(names));
 }
 
 }  // namespace convgrad

@@ -109,10 +109,6 @@ void refuse_other_format(std::string_view start, std::string_view name);
 [[noreturn]] void refuse_missing_array(const std::string& file, const std::string& member,
                                        const std::vector<std::string>& names);
 
-// Throws Error(input): the archive is named without one of its arrays.
-[[noreturn]] void refuse_whole_archive(const std::string& file,
-                                       const std::vector<std::string>& names);
-
 // Reads a .npy header and not a byte more, as the payload of a stream follows.
 NpyHeader read_npy_header(ByteSource& source);
 
