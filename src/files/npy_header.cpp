@@ -13,6 +13,7 @@
 #include "base/integers.hpp"
 #include "base/messages.hpp"
 #include "convgrad/npy.hpp"
+#include "files/array.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {
@@ -425,11 +426,8 @@ std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape) {
 std::string npy_header_text(std::string_view descr, std::span<const std::int64_t> shape) {
   constexpr std::size_t kGrowthDigits = 21;  // room for the first axis to grow, numpy >= 1.23
   constexpr std::size_t kAlignment = 64;
-  std::string dict = cat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (");
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    dict += cat(axis > 0 ? ", " : "", shape[axis]);
-  }
-  dict += shape.size() == 1 ? ",), }" : "), }";
+  std::string dict =
+      cat("{'descr': '", descr, "', 'fortran_order': False, 'shape': ", shape_text(shape), ", }");
   if (!shape.empty()) dict.append(kGrowthDigits - cat(shape[0]).size(), ' ');
   const std::size_t used = kMagic.size() + 4 + dict.size() + 1;  // version, length, newline
   dict.append(kAlignment - used % kAlignment, ' ');

@@ -131,7 +131,7 @@ Json measured_json(const Measured& m) {
               {"min", exact_milliseconds(m.time.min)},
               {"median", exact_milliseconds(m.time.median)},
               {"p95", exact_milliseconds(m.time.p95)},
-              {"cv", or_null(m.time.variation())}}}}},
+              {"cv", or_null(m.time.variation)}}}}},
           {"perf",
            {{"gflops", p.gflops},
             {"gbytes_per_s", p.gbytes_per_s},
@@ -179,7 +179,7 @@ std::string table_header(const std::vector<BenchCase>& cases) {
 std::string table_row(const Measured& m, const std::vector<BenchCase>& cases) {
   const BenchCase& c = *m.bench_case;
   const Performance p = performance(m);
-  const auto cv = m.time.variation();
+  const auto& cv = m.time.variation;
   return row(cases,
              {c.name, std::string(dtype_name(c.problem.dtype)), std::string(algorithm_name(c.plan)),
               cat(c.plan.threads), short_number(m.time.median * 1e3),

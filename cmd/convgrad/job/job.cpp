@@ -233,8 +233,7 @@ Timing run_job(Job& job, const Plan& plan, BlockSum* gradient, BlockSum* check) 
 PlanOptions plan_options(const Options& options) {
   PlanOptions plan;
   plan.threads = options.execution.threads;
-  plan.memory_limit_bytes = static_cast<std::int64_t>(
-      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
+  plan.memory_limit_bytes = static_cast<std::int64_t>(options.execution.memory_limit);
   return plan;
 }
 
