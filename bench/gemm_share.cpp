@@ -128,7 +128,7 @@ void measure(const Layer& layer, const Settings& settings) {
     const double estimate = kernels()[i].estimated_seconds(pb) / settings.threads;
     std::printf("  %7.1f (%4.2f, est %5.1f)", gflop / best[i], gemm / best[i], gflop / estimate);
   }
-  std::printf("  %s\n", std::string(choose_kernel(pb, this_machine()).name).c_str());
+  std::printf("  %s\n", std::string(find_kernel(pb, this_machine()).or_throw()->name).c_str());
 }
 
 }  // namespace

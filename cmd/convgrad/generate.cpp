@@ -69,10 +69,6 @@ class Folder {
   std::vector<fs::path> made_;  // the innermost first
 };
 
-struct Paths {
-  std::string x, dy, dw;
-};
-
 WgradProblem problem_of(const GenerateOptions& options) {
   const auto dtype_or = [&](DType other) {
     return options.dtype.empty() ? other : parse_dtype("--dtype", options.dtype);
@@ -95,13 +91,13 @@ void check_is_free(const std::string& path, const char* what, const GenerateOpti
   }
 }
 
-void check_paths(const GenerateOptions& options, const Paths& paths) {
-  for (const std::string* path : {&paths.x, &paths.dy, &paths.dw}) {
-    check_is_not_read("--output", *path, options);
-    if (same_file(options.json, *path, STDOUT_FILENO)) {
+void check_paths(const GenerateOptions& options, const Tensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    check_is_not_read("--output", tensor.file, options);
+    if (same_file(options.json, tensor.file, STDOUT_FILENO)) {
       misuse("--json=", options.json, " is a file that generate writes", Hint("name another file"));
     }
-    check_is_free(*path, "folder", options);
+    check_is_free(tensor.file, "folder", options);
   }
 }
 
@@ -259,8 +255,7 @@ bool are_channels_last(const GenerateOptions& options, const NpyReader& dy) {
     bad_input("--from (", dy.name(), "): ", shape.size(), " axes, expected ",
               name.empty() ? "3 to 5" : cat(axes));
   }
-  const std::string& format = options.problem.data_format;
-  return format.empty() || parse_data_format(op, format);
+  return parse_data_format(op, options.problem.data_format);
 }
 
 ReportPointer put_signs(const GenerateOptions& options) {
@@ -272,17 +267,13 @@ ReportPointer put_signs(const GenerateOptions& options) {
   const PixelSigns signs(shape, are_channels_last(options, dy),
                          static_cast<std::uint64_t>(*options.signs));
   ArrayFile file(options.problem.output, dtype, shape, {!options.clobber});
-  const std::int64_t item = dtype_bytes(dtype);
-  const Buffer buffer(kPartElements * item, "a part of dy");
   TensorHash hash;
-  for_each_part(shape, kPartElements, [&](const ArrayPart& part) {
-    const auto bytes = static_cast<std::size_t>(part.count * item);
-    dy.read_box(part.begin, part.end, buffer.data());
-    signs.apply(dtype, part.begin, part.end, buffer.data());
-    hash.add(buffer.data(), bytes);
-    file.write(buffer.data(), bytes);
+  read_parts(dy, [&](std::byte* bytes, const ArrayPart& part) {
+    const auto count = static_cast<std::size_t>(part.count * dtype_bytes(dtype));
+    signs.apply(dtype, part.begin, part.end, bytes);
+    hash.add(bytes, count);
+    file.write(bytes, count);
   });
-  dy.finish();
   file.commit();
   auto report = std::make_unique<SignsReport>();
   report->tensor = {options.problem.output, dy.header(), hash.text()};
@@ -306,11 +297,12 @@ ReportPointer generate(const GenerateOptions& options) {
   const auto file = [&](const char* name) {
     return (fs::path(options.problem.output) / name).string();
   };
-  const Paths paths = {file("input.npy"), file("out_backprop.npy"), file("gradient.npy")};
+  const std::string x_path = file("input.npy"), dy_path = file("out_backprop.npy"),
+                    dw_path = file("gradient.npy");
   auto report = std::make_unique<GenerateReport>(plan, data);
-  report->tensors = {{"input", planned_tensor(paths.x, problem.dtype, x_shape(problem))},
-                     {"out_backprop", planned_tensor(paths.dy, problem.dtype, dy_shape(problem))},
-                     {"gradient", planned_tensor(paths.dw, problem.out_dtype, dw_shape(problem))}};
+  report->tensors = {{"input", planned_tensor(x_path, problem.dtype, x_shape(problem))},
+                     {"out_backprop", planned_tensor(dy_path, problem.dtype, dy_shape(problem))},
+                     {"gradient", planned_tensor(dw_path, problem.out_dtype, dw_shape(problem))}};
   if (options.execution.dry_run) return report;
   const Folder folder(options.problem.output);
   std::int64_t bytes = 0;
@@ -318,13 +310,13 @@ ReportPointer generate(const GenerateOptions& options) {
     bytes = checked_add(bytes, tensor.header.payload_bytes, "the files");
   }
   folder.check_room(bytes);
-  check_paths(options, paths);
+  check_paths(options, report->tensors);
   const OutputOptions output = {!options.clobber};
   const TensorMaker x(problem, Operand::x, data), dy(problem, Operand::dy, data);
   TaskPool pool(plan.threads);
   JobTiming job = {{}, 0, problem};
   const auto start = Clock::now();
-  OutputFile x_file(paths.x, output), dy_file(paths.dy, output);
+  OutputFile x_file(x_path, output), dy_file(dy_path, output);
   const std::string x_hash = write_tensor(x, problem.dtype, x_file, pool);
   const std::string dy_hash = write_tensor(dy, problem.dtype, dy_file, pool);
   job.write_s = seconds_since(start);
@@ -333,7 +325,7 @@ ReportPointer generate(const GenerateOptions& options) {
   sum_gradient(plan, source, reference, job.timing);
   const auto write_start = Clock::now();
   // The gradient is first, because writing it can still fail for want of space.
-  write_gradient(paths.dw, problem, reference.expected().values.data(), nullptr, output);
+  write_gradient(dw_path, problem, reference.expected().values.data(), nullptr, output);
   x_file.commit();
   dy_file.commit();
   job.write_s += seconds_since(write_start);
@@ -341,7 +333,7 @@ ReportPointer generate(const GenerateOptions& options) {
 
   report->tensors[0].second.hash = x_hash;
   report->tensors[1].second.hash = dy_hash;
-  report->tensors[2].second.hash = hash_of_values(NpyReader(paths.dw));
+  report->tensors[2].second.hash = hash_of_values(NpyReader(dw_path));
   report->timing = job;
   return report;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <iomanip>
 #include <variant>
@@ -11,7 +10,6 @@
 
 #include "commands.hpp"
 #include "engine/partial_file.hpp"
-#include "files/tensor_name.hpp"
 #include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 #include "report/report.hpp"
@@ -90,9 +88,8 @@ Statistics read_values(NpyReader& reader, TensorHash& hash) {
 
 // Returns what sha256sum prints and manifests name; "" for streams and members of archives.
 std::string hash_of_whole_file(const std::string& path) {
-  std::error_code ignored;
   const bool whole = path != "-" && !split_tensor_name(path).member;
-  return whole && std::filesystem::is_regular_file(path, ignored) ? hash_of_file(path) : "";
+  return whole && is_regular(path) ? hash_of_file(path) : "";
 }
 
 // Holds an array, as its header reads and what its numbers are.

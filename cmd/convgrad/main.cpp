@@ -239,13 +239,15 @@ struct Program {
     apply_variables(command);
     options->files = command.rows.files();
     check_known("--color", options->color, {"auto", "always", "never"});
-    if (options->quiet && !command.is_never_quiet) turn_off_text(*options);
+    // A script for a shell is what was asked for, like a file: CONVGRAD_QUIET must not empty it.
+    if (options->quiet && command.name != "completion") turn_off_text(*options);
     std::string prefix;
     for (const auto& [option, variable] : options->variables) {
       prefix += cat(variable, "=", shell_quoted(std::getenv(variable.c_str())), " ");
     }
     options->command_line = prefix + line;
-    if (!command.checks_report_itself) check_report_replaces_nothing(*options);
+    // batch looks at its manifest's files before it checks what the report replaces.
+    if (command.name != "batch") check_report_replaces_nothing(*options);
     return run_command(command.name);
   }
 
@@ -338,13 +340,8 @@ int run(int argc, char** argv) {
     return flush_stdout(*program.options, report ? program.print(*report) : 0);
   } catch (const SilentEnd&) {
     return 0;
-  } catch (const Error& error) {
-    return program.fail(error);
-  } catch (const std::bad_alloc&) {
-    return program.fail(
-        Error(ErrorKind::runtime, "out of memory", Hint("lower --memory-limit or --threads")));
-  } catch (const std::exception& error) {
-    return program.fail(Error(ErrorKind::runtime, error.what()));
+  } catch (...) {
+    return program.fail(handled_error("lower --memory-limit or --threads"));
   }
 }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "convgrad/float16.hpp"
 
@@ -89,22 +90,14 @@ inline double to_double(float value) { return value; }
 inline double to_double(double value) { return value; }
 
 template <typename Scalar>
-Scalar from_double(double value);
-template <>
-inline Float16 from_double<Float16>(double value) {
-  return {half_bits(value)};
-}
-template <>
-inline BFloat16 from_double<BFloat16>(double value) {
-  return {bfloat16_bits(value)};
-}
-template <>
-inline float from_double<float>(double value) {
-  return static_cast<float>(value);
-}
-template <>
-inline double from_double<double>(double value) {
-  return value;
+Scalar from_double(double value) {
+  if constexpr (std::is_same_v<Scalar, Float16>) {
+    return {half_bits(value)};
+  } else if constexpr (std::is_same_v<Scalar, BFloat16>) {
+    return {bfloat16_bits(value)};
+  } else {
+    return static_cast<Scalar>(value);
+  }
 }
 
 // Calls f with a value of the C++ type that stores dtype, one of the four: f(Float16{}),

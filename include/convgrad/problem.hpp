@@ -162,9 +162,9 @@ Op parse_op(std::string_view name);
 std::optional<Op> op_from_name(std::string_view name);
 
 // Tells whether the data format, the op's NHWC or NCHW or Keras' channels_last or channels_first,
-// has channels last; Error(usage) for other names.
+// has channels last; "" has. Error(usage) for other names.
 bool parse_data_format(Op op, std::string_view name);
-// Takes the op's HWIO, OIHW or OHWI, or RSCK, KCRS or KRSC; Error(usage) for other names.
+// Takes the op's HWIO, OIHW or OHWI, or RSCK, KCRS or KRSC; "" is HWIO. Error(usage) for others.
 FilterFormat parse_filter_format(Op op, std::string_view name);
 // Replaces the letters of cuDNN and CUTLASS by those of TensorFlow, KCRS by OIHW, in upper case.
 std::string in_tensorflow_letters(std::string_view filter_format);

@@ -1,10 +1,12 @@
-// integers.hpp - counts: rounded, multiplied and added up.
+// integers.hpp - counts: rounded, multiplied, added up and read.
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 namespace convgrad {
 
@@ -35,6 +37,15 @@ inline std::optional<std::int64_t> checked_product(std::span<const std::int64_t>
     if (product) product = checked_multiply(*product, factor);
   }
   return product;
+}
+
+// Reads a whole number of at least 0; there is none in anything else.
+inline std::optional<std::int64_t> parse_whole(std::string_view word) {
+  std::int64_t value = 0;
+  const char* const end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data(), end, value);
+  if (error != std::errc{} || rest != end || value < 0) return std::nullopt;
+  return value;
 }
 
 }  // namespace convgrad

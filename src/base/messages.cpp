@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cerrno>
 #include <iomanip>
+#include <new>
 #include <vector>
 
 namespace convgrad {
@@ -47,6 +48,18 @@ std::string one_line(std::string_view text) {
     }
   }
   return line;
+}
+
+Error handled_error(const char* cure) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorKind::runtime, "out of memory", Hint(cure));
+  } catch (const std::exception& error) {
+    return Error(ErrorKind::runtime, error.what());
+  }
 }
 
 ErrorKind kind_of_failure(int error) {

@@ -19,6 +19,9 @@ template <typename... Parts>
   throw Error(ErrorKind::input, parts...);
 }
 
+// Returns what a catch (...) handles as an Error; `cure` says what to do where memory is missing.
+Error handled_error(const char* cure);
+
 // Takes an errno. Missing space, memory or descriptors and a failing disk are runtime errors, all
 // others are input errors.
 ErrorKind kind_of_failure(int error);

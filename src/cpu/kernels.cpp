@@ -129,9 +129,4 @@ Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& 
   return Error(ErrorKind::unavailable, "no kernel computes ", describe(problem));
 }
 
-const Kernel& choose_kernel(const WgradProblem& problem, const Machine& machine,
-                            std::string_view name) {
-  return *find_kernel(problem, machine, name).or_throw();
-}
-
 }  // namespace convgrad

@@ -215,11 +215,6 @@ Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, co
               join_or(names), did_you_mean(name, names));
 }
 
-const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Device& device,
-                                         std::string_view name) {
-  return *find_device_kernel(problem, device, name).or_throw();
-}
-
 SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
                             const DeviceKernel& kernel, const DeviceTiles& tiles,
                             std::int64_t least_chunks) {
@@ -254,7 +249,7 @@ DeviceRule device_rule(const WgradProblem& problem) {
   // The processor counts as if it had no more than AVX2, so that every machine has the same rule.
   Machine plain;
   plain.instruction_sets = {"avx2", "fma"};
-  const Kernel& kernel = choose_kernel(problem, plain);
+  const Kernel& kernel = *find_kernel(problem, plain).or_throw();
   const double cpu = kernel.estimated_seconds(with_channels(problem));
   const double cuda = kStart + tensor_bytes(problem) / kBus;
   DeviceRule rule;

@@ -80,11 +80,9 @@ struct DeviceKernel {
 std::span<const DeviceKernel> device_kernels();
 bool is_device_kernel(std::string_view name);
 
-// These work as find_kernel() and choose_kernel() do. An unknown name is an Error(usage).
+// Works as find_kernel() does. An unknown name is an Error(usage).
 Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, const Device& device,
                                                  std::string_view name = "auto");
-const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Device& device,
-                                         std::string_view name = "auto");
 
 // Returns the slices of a device's sums, of at least so many chunks each. They are more than the
 // processor's, again by the shape alone.

@@ -146,8 +146,5 @@ WgradProblem with_channels(const WgradProblem& problem);
 // named one; or Error(unavailable) with its sentence if that cannot.
 Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,
                                     std::string_view name = "auto");
-// Throws if there is none.
-const Kernel& choose_kernel(const WgradProblem& problem, const Machine& machine,
-                            std::string_view name = "auto");
 
 }  // namespace convgrad

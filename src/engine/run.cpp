@@ -35,26 +35,10 @@ struct TensorBox {
   Range channels;
 };
 
-// Returns the box in the axis order of the problem's files.
-void file_box(const WgradProblem& problem, const TensorBox& box, std::vector<std::int64_t>& begin,
-              std::vector<std::int64_t>& end) {
-  std::vector<Range> axes = {box.images};
-  if (!problem.channels_last) axes.push_back(box.channels);
-  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
-    axes.push_back(box.spatial[static_cast<std::size_t>(a)]);
-  }
-  if (problem.channels_last) axes.push_back(box.channels);
-  begin.clear();
-  end.clear();
-  for (const Range& axis : axes) {
-    begin.push_back(axis.begin);
-    end.push_back(axis.end);
-  }
-}
-
-// read(begin, end, out) fills memory, which grows if it must.
-template <typename Read>
-void read_part(const Plan& plan, const TensorBox& box, Buffer& memory, const Read& read) {
+// Reads the box, whose axes are in the order of the problem's files then, into memory, which grows
+// if it must.
+void read_part(const Plan& plan, const TensorBox& box, Buffer& memory,
+               const BoxSource::Read& read) {
   const WgradProblem& problem = plan.problem;
   std::int64_t bytes = dtype_bytes(problem.dtype) * box.images.size() * box.channels.size();
   for (const Range& axis : box.spatial) bytes *= axis.size();
@@ -63,8 +47,14 @@ void read_part(const Plan& plan, const TensorBox& box, Buffer& memory, const Rea
     memory =
         plan.cuda() ? pinned_buffer(bytes, what, plan.cuda()->device.number) : Buffer(bytes, what);
   }
+  std::vector<Range> axes(box.spatial.end() - problem.spatial_rank(), box.spatial.end());
+  axes.insert(problem.channels_last ? axes.end() : axes.begin(), box.channels);
+  axes.insert(axes.begin(), box.images);
   std::vector<std::int64_t> begin, end;
-  file_box(problem, box, begin, end);
+  for (const Range& axis : axes) {
+    begin.push_back(axis.begin);
+    end.push_back(axis.end);
+  }
   read(begin, end, memory.data());
 }
 
@@ -119,8 +109,8 @@ Block BoxSource::load(const Plan& plan, std::int64_t block, BlockMemory& memory)
   const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
   const TensorBox x_box = {result.pixels[0], result.input, {0, pb.C}};
   const TensorBox dy_box = {result.pixels[0], out, {0, pb.K}};
-  read_part(plan, x_box, memory.x, [&](const auto&... part) { read_x(part...); });
-  read_part(plan, dy_box, memory.dy, [&](const auto&... part) { read_dy(part...); });
+  read_part(plan, x_box, memory.x, read_x_);
+  read_part(plan, dy_box, memory.dy, read_dy_);
   result.x = never_null(memory.x.data());
   result.dy = never_null(memory.dy.data());
   result.x_strides = box_strides(pb, pb.C, sizes(result.input));

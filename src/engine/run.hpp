@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 
 #include "base/buffer.hpp"
 #include "convgrad/npy.hpp"
@@ -29,32 +30,26 @@ class BlockSource {
 // Copies the boxes of x and dy that blocks are made of.
 class BoxSource : public BlockSource {
  public:
-  Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) final;
-
- protected:
   // Copies the elements with begin[i] <= index[i] < end[i] to out, in C order, as
   // NpyReader::read_box does.
-  virtual void read_x(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
-                      void* out) = 0;
-  virtual void read_dy(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
-                       void* out) = 0;
+  using Read = std::function<void(std::span<const std::int64_t> begin,
+                                  std::span<const std::int64_t> end, void* out)>;
+  BoxSource(Read x, Read dy) : read_x_(std::move(x)), read_dy_(std::move(dy)) {}
+  Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) final;
+
+ private:
+  const Read read_x_, read_dy_;
 };
 
 // Reads x and dy from two files whose headers the problem was made from. Does not own them.
 class NpySource final : public BoxSource {
  public:
-  NpySource(NpyReader& x, NpyReader& dy) : x_(x), dy_(dy) {}
+  NpySource(NpyReader& x, NpyReader& dy)
+      : BoxSource(std::bind_front(&NpyReader::read_box, &x),
+                  std::bind_front(&NpyReader::read_box, &dy)),
+        x_(x),
+        dy_(dy) {}
   void finish() override;
-
- protected:
-  void read_x(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
-              void* out) override {
-    x_.read_box(begin, end, out);
-  }
-  void read_dy(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
-               void* out) override {
-    dy_.read_box(begin, end, out);
-  }
 
  private:
   NpyReader& x_;

@@ -2,7 +2,6 @@
 #include "convgrad/array_file.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 
 #include "base/integers.hpp"
@@ -11,7 +10,6 @@
 #include "files/json.hpp"
 #include "files/npz_writer.hpp"
 #include "files/safetensors.hpp"
-#include "files/tensor_name.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {
@@ -48,9 +46,7 @@ std::string safetensors_header(const std::string& member, DType dtype,
 void check_kept(const ArrayTarget& target) {
   check_archive_is_kept(
       target.file, target.member.empty() ? std::vector<std::string>() : std::vector{target.member});
-  std::error_code ignored;
-  if (target.format == ArrayFormat::npz && std::filesystem::exists(target.file, ignored) &&
-      !std::filesystem::is_regular_file(target.file, ignored)) {
+  if (target.format == ArrayFormat::npz && is_special(target.file)) {
     misuse(target.file, ": is no regular file, expected one for an archive",
            Hint("write .npy to it"));
   }

@@ -68,6 +68,12 @@ class FileSource final : public ByteSource {
   std::int64_t bytes_ = 0;  // of a regular file, when it was opened
 };
 
+// Reads all of a text file, or of standard input ("-"). Messages begin with the prefix and say what
+// is expected, "a report". A read that fails is an Error(runtime) and never taken for the file's
+// end; Error(input) for a folder, a zero byte, and what is too large.
+std::string read_text(const std::string& path, const std::string& prefix,
+                      const std::string& expected);
+
 // Decodes a number in a header, of at most 8 bytes.
 inline std::uint64_t little_endian(std::span<const std::byte> bytes) {
   std::uint64_t value = 0;

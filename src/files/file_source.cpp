@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "base/messages.hpp"
 #include "files/byte_source.hpp"
@@ -15,6 +16,7 @@ namespace convgrad {
 namespace {
 
 constexpr std::int64_t kMaxReadBytes = std::int64_t{1} << 30;  // one system call
+constexpr std::size_t kMaxTextMiB = 256;                       // an endless device is no text
 
 }  // namespace
 
@@ -80,6 +82,25 @@ void FileSource::finish() {
   struct stat status {};
   if (!regular_ || ::fstat(fd_, &status) != 0 || status.st_size == bytes_) return;
   refuse("changed while it was read: it had ", bytes_, " bytes, now it has ", status.st_size);
+}
+
+std::string read_text(const std::string& path, const std::string& prefix,
+                      const std::string& expected) {
+  FileSource file(path, prefix, expected);
+  std::string text;
+  std::vector<std::byte> piece(std::size_t{1} << 16);
+  for (;;) {
+    const std::int64_t count =
+        file.read(piece.data(), std::ssize(piece), static_cast<std::int64_t>(text.size()));
+    if (count == 0) return text;
+    text.append(reinterpret_cast<const char*>(piece.data()), static_cast<std::size_t>(count));
+    if (std::memchr(piece.data(), '\0', static_cast<std::size_t>(count)) != nullptr) {
+      file.refuse("is not text, expected ", expected);
+    }
+    if (text.size() > kMaxTextMiB << 20) {
+      file.refuse("is larger than ", kMaxTextMiB, " MiB, expected ", expected);
+    }
+  }
 }
 
 }  // namespace convgrad

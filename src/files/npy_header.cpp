@@ -13,6 +13,7 @@
 #include "base/integers.hpp"
 #include "base/messages.hpp"
 #include "convgrad/npy.hpp"
+#include "files/array.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {
@@ -339,20 +340,18 @@ void set_dtype(NpyHeader& header, std::string_view name, const std::string& argu
 // Reads "8,56,56,64" or "8x56x56x64", with blanks; "" is an array of one element without axes.
 std::vector<std::int64_t> extents_of(std::string_view list, const std::string& argument) {
   std::vector<std::int64_t> shape;
-  const auto refuse = [&] {
-    misuse(argument, ": [", list, "] is no shape, expected whole numbers ",
-           "from 0 to 2^63 - 1 with commas between them: [8,56,56,64]");
-  };
   const bool any = list.find_first_not_of(' ') != list.npos;
   for (std::size_t begin = 0; any && begin <= list.size();) {
     const std::size_t comma = std::min(list.find_first_of(",x", begin), list.size());
     std::string_view word = list.substr(begin, comma - begin);
     word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
     word = word.substr(0, word.find_last_not_of(' ') + 1);
-    std::int64_t extent = -1;
-    const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), extent);
-    if (status != std::errc() || end != word.data() + word.size() || extent < 0) refuse();
-    shape.push_back(extent);
+    const std::optional<std::int64_t> extent = parse_whole(word);
+    if (!extent) {
+      misuse(argument, ": [", list, "] is no shape, expected whole numbers ",
+             "from 0 to 2^63 - 1 with commas between them: [8,56,56,64]");
+    }
+    shape.push_back(*extent);
     begin = comma + 1;
   }
   return shape;
@@ -427,11 +426,8 @@ std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape) {
 std::string npy_header_text(std::string_view descr, std::span<const std::int64_t> shape) {
   constexpr std::size_t kGrowthDigits = 21;  // room for the first axis to grow, numpy >= 1.23
   constexpr std::size_t kAlignment = 64;
-  std::string dict = cat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (");
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    dict += cat(axis > 0 ? ", " : "", shape[axis]);
-  }
-  dict += shape.size() == 1 ? ",), }" : "), }";
+  std::string dict =
+      cat("{'descr': '", descr, "', 'fortran_order': False, 'shape': ", shape_text(shape), ", }");
   if (!shape.empty()) dict.append(kGrowthDigits - cat(shape[0]).size(), ' ');
   const std::size_t used = kMagic.size() + 4 + dict.size() + 1;  // version, length, newline
   dict.append(kAlignment - used % kAlignment, ' ');

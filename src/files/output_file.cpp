@@ -8,20 +8,21 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "base/integers.hpp"
 #include "base/messages.hpp"
 #include "files/temporaries.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 
 namespace convgrad {
 namespace {
@@ -71,19 +72,9 @@ std::string absolute_folder(const std::string& folder, const std::string& name) 
 // Returns N if folder/base is /proc/self/fd/N, to which /dev/stdout and /dev/fd/N lead: a
 // redirection that must be written through, not replaced.
 int own_descriptor(const std::string& folder, const std::string& base) {
-  int number = -1;
   if (folder != cat("/proc/", ::getpid(), "/fd")) return -1;
-  const auto [end, error] = std::from_chars(base.data(), base.data() + base.size(), number);
-  return error == std::errc() && end == base.data() + base.size() ? number : -1;
-}
-
-std::string read_link(const std::string& path, const std::string& name) {
-  std::string text(PATH_MAX, '\0');
-  const ssize_t size = ::readlink(path.c_str(), text.data(), text.size());
-  if (size < 0)
-    fail(kind_of_failure(errno), name, "cannot read the link ", path, ": ", reason(errno));
-  text.resize(static_cast<std::size_t>(size));
-  return text;
+  const std::int64_t number = parse_whole(base).value_or(-1);
+  return number <= INT_MAX ? static_cast<int>(number) : -1;
 }
 
 Target resolve(const std::string& name) {
@@ -118,7 +109,12 @@ Target resolve(const std::string& name) {
       if (!target.direct) target.existing = status;
       return target;
     }
-    const std::string link = read_link(target.path(), name);
+    std::error_code error;
+    const std::string link = std::filesystem::read_symlink(target.path(), error).string();
+    if (error) {
+      fail(kind_of_failure(error.value()), name, "cannot read the link ", target.path(), ": ",
+           reason(error.value()));
+    }
     path = link.starts_with('/') ? link : cat(target.folder, "/", link);
   }
   fail(ErrorKind::input, name, "cannot write: ", reason(ELOOP));
@@ -214,17 +210,84 @@ struct OutputFile::State {
   }
 
   bool direct() const { return target.direct || target.descriptor >= 0; }
-  std::string consequence() const;
   [[noreturn]] void fail_writing(int error) const {
     temporaries.wait_if_ended();
-    fail(ErrorKind::runtime, name, "cannot write: ", reason(error), consequence());
+    fail(ErrorKind::runtime, name, "cannot write: ", reason(error),
+         direct()          ? "; what was written so far is incomplete"
+         : target.existing ? "; the old file is unchanged"
+                           : "; no file was made");
   }
 
-  void open_direct();
-  void open_temporary();
-  void keep_mode() const;
-  void rename_without_clobber();
-  void sync_folder() const;
+  void open_direct() {
+    if (target.descriptor >= 0) {
+      // The copy is closed in the end, the redirection itself stays open.
+      fd = ::fcntl(target.descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    } else {
+      do {
+        fd = ::open(target.path().c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
+      } while (fd < 0 && errno == EINTR);  // a FIFO waits for its reader
+    }
+    if (fd < 0) fail(kind_of_failure(errno), name, "cannot write: ", reason(errno));
+  }
+
+  void open_temporary() {
+    for (int attempt = 0;; ++attempt) {
+      temporary = temporary_path(target);
+      int error = 0;
+      {
+        const SignalsBlocked blocked;
+        slot = temporaries.arm(temporary);
+        fd = ::open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+        error = errno;
+        temporaries.armed(slot);
+      }
+      if (fd >= 0) break;
+      released();  // the name may be somebody else's: do not remove it
+      if (error == EINTR || (error == EEXIST && attempt < 100)) continue;
+      fail(kind_of_failure(error), name, "cannot create a temporary file in ", target.folder, ": ",
+           reason(error));
+    }
+    keep_mode();
+  }
+
+  // Gives the new file owner and mode of the one that it will replace. Only root can give files
+  // away; a file that keeps another owner must not keep set-user-ID.
+  void keep_mode() const {
+    if (!target.existing) return;
+    const struct stat& old = *target.existing;
+    const bool same_owner = ::fchown(fd, old.st_uid, old.st_gid) == 0;
+    const mode_t mode = old.st_mode & (same_owner ? 07777 : 0777);
+    if (::fchmod(fd, mode) == 0) return;
+    const int error = errno;
+    if (error == EPERM || error == ENOTSUP || error == ENOSYS) return;  // vfat, some network disks
+    fail_writing(error);
+  }
+
+  void rename_without_clobber() {
+    const std::string path = target.path();
+    // A test before rename() would miss a file that appears in between.
+    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) {
+      return released();
+    }
+    if (errno == EEXIST) fail_existing(name);
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) fail_writing(errno);
+    if (::link(temporary.c_str(), path.c_str()) != 0) {  // as race-free, on older file systems
+      if (errno == EEXIST) fail_existing(name);
+      fail_writing(errno);
+    }
+    discard();
+  }
+
+  void sync_folder() const {
+    const int folder = ::open(target.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return;  // not ours to read: nothing can be done
+    const bool done = synced(folder);
+    const int error = errno;
+    ::close(folder);
+    if (done) return;
+    fail(ErrorKind::runtime, name, "is complete, but its folder cannot be synced: ", reason(error));
+  }
+
   void discard() noexcept {
     if (!temporary.empty()) ::unlink(temporary.c_str());
     released();
@@ -236,81 +299,6 @@ struct OutputFile::State {
     temporary.clear();
   }
 };
-
-std::string OutputFile::State::consequence() const {
-  if (direct()) return "; what was written so far is incomplete";
-  return target.existing ? "; the old file is unchanged" : "; no file was made";
-}
-
-void OutputFile::State::open_direct() {
-  if (target.descriptor >= 0) {
-    // The copy is closed in the end, the redirection itself stays open.
-    fd = ::fcntl(target.descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-  } else {
-    do {
-      fd = ::open(target.path().c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    } while (fd < 0 && errno == EINTR);  // a FIFO waits for its reader
-  }
-  if (fd < 0) fail(kind_of_failure(errno), name, "cannot write: ", reason(errno));
-}
-
-void OutputFile::State::open_temporary() {
-  for (int attempt = 0;; ++attempt) {
-    temporary = temporary_path(target);
-    int error = 0;
-    {
-      const SignalsBlocked blocked;
-      slot = temporaries.arm(temporary);
-      fd = ::open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-      error = errno;
-      temporaries.armed(slot);
-    }
-    if (fd >= 0) break;
-    released();  // the name may be somebody else's: do not remove it
-    if (error == EINTR || (error == EEXIST && attempt < 100)) continue;
-    fail(kind_of_failure(error), name, "cannot create a temporary file in ", target.folder, ": ",
-         reason(error));
-  }
-  keep_mode();
-}
-
-// Gives the new file owner and mode of the one that it will replace. Only root can give files away;
-// a file that keeps another owner must not keep set-user-ID.
-void OutputFile::State::keep_mode() const {
-  if (!target.existing) return;
-  const struct stat& old = *target.existing;
-  const bool same_owner = ::fchown(fd, old.st_uid, old.st_gid) == 0;
-  const mode_t mode = old.st_mode & (same_owner ? 07777 : 0777);
-  if (::fchmod(fd, mode) == 0) return;
-  const int error = errno;
-  if (error == EPERM || error == ENOTSUP || error == ENOSYS) return;  // vfat, some network disks
-  fail_writing(error);
-}
-
-void OutputFile::State::rename_without_clobber() {
-  const std::string path = target.path();
-  // A test before rename() would miss a file that appears in between.
-  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) {
-    return released();
-  }
-  if (errno == EEXIST) fail_existing(name);
-  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) fail_writing(errno);
-  if (::link(temporary.c_str(), path.c_str()) != 0) {  // as race-free, on older file systems
-    if (errno == EEXIST) fail_existing(name);
-    fail_writing(errno);
-  }
-  discard();
-}
-
-void OutputFile::State::sync_folder() const {
-  const int folder = ::open(target.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return;  // not ours to read: nothing can be done
-  const bool done = synced(folder);
-  const int error = errno;
-  ::close(folder);
-  if (done) return;
-  fail(ErrorKind::runtime, name, "is complete, but its folder cannot be synced: ", reason(error));
-}
 
 void check_output(const std::string& path, const OutputOptions& options) {
   checked_target(path, options);

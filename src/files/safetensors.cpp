@@ -55,6 +55,9 @@ const Dtype* find_dtype(std::string_view name) {
   return found == std::end(kDtypes) ? nullptr : found;
 }
 
+constexpr std::int64_t kSafetensorsLengthBytes = 8;
+// Longer headers are refused, as the format's own library does.
+constexpr std::int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 constexpr std::size_t kMaxRank = 64;  // .npy has the same
 
 // Takes the tensors out of a header, one by one: a document of all would be many times as large.
@@ -96,24 +99,11 @@ class HeaderReader {
   }
 
   static std::string_view kind_of(const Json& value) {
-    switch (value.type()) {
-      case Json::value_t::null:
-        return "null";
-      case Json::value_t::boolean:
-        return "a boolean";
-      case Json::value_t::string:
-        return "a string";
-      case Json::value_t::array:
-        return "a list";
-      case Json::value_t::object:
-        return "an object";
-      case Json::value_t::number_integer:
-        return "a negative number";
-      case Json::value_t::number_float:
-        return "a fraction or too large";
-      default:
-        return "a number";
-    }
+    // In the order of Json::value_t.
+    static constexpr std::string_view kKinds[] = {
+        "null",      "an object",         "a list",   "a string",
+        "a boolean", "a negative number", "a number", "a fraction or too large"};
+    return kKinds[static_cast<std::size_t>(value.type())];
   }
 
   // It holds strings alone; nothing here uses them.

@@ -16,10 +16,6 @@
 
 namespace convgrad {
 
-inline constexpr std::int64_t kSafetensorsLengthBytes = 8;
-// Longer headers are refused, as the format's own library does.
-inline constexpr std::int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
-
 struct SafeTensor {
   std::string name;
   std::string dtype;  // as spelled in the file: "F32", "BF16"

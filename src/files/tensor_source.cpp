@@ -8,7 +8,6 @@
 
 #include "base/messages.hpp"
 #include "files/safetensors.hpp"
-#include "files/tensor_name.hpp"
 
 namespace convgrad {
 namespace {
@@ -72,11 +71,6 @@ TensorSource open_raw(std::unique_ptr<FileSource> file, const std::string& text,
             Hint("elements alone need dtype and shape, ", file.name(), ":float32[8,56,56,64]"));
 }
 
-bool is_regular(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored);
-}
-
 std::string shortened(const std::string& name, std::size_t most_bytes) {
   return cat(cut_short(name, most_bytes), name.size() > most_bytes ? "..." : "");
 }
@@ -104,7 +98,27 @@ void refuse_torch_file(const std::string& file, const std::vector<std::string>& 
   }
 }
 
+[[noreturn]] void refuse_whole_archive(const std::string& file,
+                                       const std::vector<std::string>& names) {
+  refuse_torch_file(file, names);
+  if (names.empty()) bad_input(file, ": is an archive without any array, expected one");
+  // Standard input has no name to put before ':', so the message says FILE.
+  const std::string path = file == "standard input" ? "FILE" : file;
+  bad_input(file, ": is an archive, expected one of its arrays, ", path, ":NAME with NAME ",
+            some(names));
+}
+
 }  // namespace
+
+bool is_regular(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+bool is_special(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) && !is_regular(path);
+}
 
 bool is_archive_name(const std::string& file) {
   return has_extension(file, ".npz") || has_extension(file, ".safetensors");
@@ -218,17 +232,6 @@ void refuse_missing_array(const std::string& file, const std::string& member,
   if (names.empty()) bad_input(file, ": is an archive without any array");
   bad_input(file, ": has no array '", shortened(member, 60), "', expected ", some(names),
             did_you_mean(member, names));
-}
-
-void refuse_whole_archive(const std::string& file, const std::vector<std::string>& names) {
-  refuse_torch_file(file, names);
-  if (names.empty()) {
-    bad_input(file, ": is an archive without any array, expected one");
-  }
-  // Standard input has no name to put before ':', so the message says FILE.
-  const std::string path = file == "standard input" ? "FILE" : file;
-  bad_input(file, ": is an archive, expected one of its arrays, ", path, ":NAME with NAME ",
-            some(names));
 }
 
 }  // namespace convgrad

@@ -1,4 +1,6 @@
-// tensor_source.hpp - opens a tensor, whether its name is a file, an archive's array or a raw file.
+// tensor_source.hpp - how an argument names a tensor, and what opens it: FILE.npy, FILE.npz:NAME,
+// FILE.safetensors:NAME, - (standard input), or FILE:DTYPE[EXTENTS] (elements alone; FILE may be
+// -).
 #pragma once
 
 #include <memory>
@@ -11,6 +13,30 @@
 #include "files/byte_source.hpp"
 
 namespace convgrad {
+
+struct TensorName {
+  std::string file;  // the whole argument if there is no member
+  // An archive's array is a member, "" in "FILE.npz:"; so are the dtype and shape of a raw file.
+  std::optional<std::string> member;
+};
+
+// Tells whether name is a raw file's, x.bin:bfloat16[16,56,56,64], and not an archive's array.
+bool is_raw(const TensorName& name);
+
+// An existing file whose name is the whole argument wins, then the longest existing regular file
+// before a ':', then one that is missing, a stream or - where an archive's ending or DTYPE[EXTENTS]
+// shows what is meant. Looks at names alone, opens nothing.
+TensorName split_tensor_name(const std::string& argument);
+
+// Tells whether argument is - or, of a raw tensor, -:DTYPE[EXTENTS].
+bool is_standard_input(const std::string& argument);
+
+// Tells whether file ends with .npz or .safetensors.
+bool is_archive_name(const std::string& file);
+
+// Tell what is there now, through links: a regular file; a device, a FIFO or a folder.
+bool is_regular(const std::string& path);
+bool is_special(const std::string& path);
 
 // Is thrown as Error(input) for a dtype that is known, but none of numbers that are read.
 struct NotNumbers : Error {
@@ -81,10 +107,6 @@ void refuse_other_format(std::string_view start, std::string_view name);
 
 // Throws Error(input): the archive has no array called member. names is what there is.
 [[noreturn]] void refuse_missing_array(const std::string& file, const std::string& member,
-                                       const std::vector<std::string>& names);
-
-// Throws Error(input): the archive is named without one of its arrays.
-[[noreturn]] void refuse_whole_archive(const std::string& file,
                                        const std::vector<std::string>& names);
 
 // Reads a .npy header and not a byte more, as the payload of a stream follows.

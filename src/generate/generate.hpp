@@ -69,21 +69,9 @@ class TensorMaker {
 // Loads blocks of made tensors, without files.
 class MadeSource final : public BoxSource {
  public:
-  MadeSource(const TensorMaker& x, const TensorMaker& dy) : x_(x), dy_(dy) {}
-
- protected:
-  void read_x(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
-              void* out) override {
-    x_.fill_box(begin, end, out);
-  }
-  void read_dy(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
-               void* out) override {
-    dy_.fill_box(begin, end, out);
-  }
-
- private:
-  const TensorMaker& x_;
-  const TensorMaker& dy_;
+  MadeSource(const TensorMaker& x, const TensorMaker& dy)
+      : BoxSource(std::bind_front(&TensorMaker::fill_box, &x),
+                  std::bind_front(&TensorMaker::fill_box, &dy)) {}
 };
 
 }  // namespace convgrad

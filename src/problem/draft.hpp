@@ -31,26 +31,18 @@ struct Draft {
   std::size_t channel_position() const { return problem.channels_last ? rank() + 1 : 1; }
 };
 
-struct AxisNames {
-  const char* in;
-  const char* out;
-  const char* taps;
-};
-inline constexpr AxisNames kAxisNames[3] = {{"D", "Z", "T"}, {"H", "P", "R"}, {"W", "Q", "S"}};
-
 std::string upper(std::string_view text);
 // Returns the number of the name that value spells, in any case; Error(usage) with a suggestion.
 std::size_t choose(const std::string& flag, std::string_view value, Names names);
-// Refuses what is below low or above the largest attribute that TensorFlow has.
-void check_range(const std::string& what, std::int64_t value, std::int64_t low);
 
 // Sets the padding and the output extent that SAME gives an axis; what is what an overflow is of.
 void pad_same(SpatialAxis& axis, const std::string& what = "SAME");
 
+// Tells whether make_problem() takes a request.
+bool fits(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes);
 // Names the fewest slips that would explain why a problem does not fit, or none: "use --data-format
-// NCHW: then it fits". fits says whether a request does.
-using Fits = bool (*)(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes);
-Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given, Fits fits);
+// NCHW: then it fits".
+Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given);
 
 // Names the padding with which dy's extents fit, if a transposed layer's output_padding, which is
 // less than its stride or its dilation, takes rows off the end; below the stride nothing need be

@@ -33,9 +33,7 @@ bool read_filter_as(const Reading& reading, Op op, WgradAttributes& attributes,
   const Names names = filter_formats(op);
   const bool like = !attributes.filter_like.empty();
   const std::size_t given =
-      !like || attributes.filter_format.empty()
-          ? 0
-          : static_cast<std::size_t>(parse_filter_format(op, attributes.filter_format));
+      like ? static_cast<std::size_t>(parse_filter_format(op, attributes.filter_format)) : 0;
   const std::size_t other = (given + reading.filter) % names.size();
   if (like) {
     attributes.filter_format = names[other];
@@ -58,7 +56,7 @@ bool read_filter_as(const Reading& reading, Op op, WgradAttributes& attributes,
 
 // Describes the request without the slips; returns "" if it does not fit either.
 std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const TensorInfo& dy,
-                             WgradAttributes attributes, Fits fits) {
+                             WgradAttributes attributes) {
   const Op op = parse_op(attributes.op);
   std::string words;
   const auto add = [&](const std::string& more) {
@@ -66,8 +64,7 @@ std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const 
   };
   if (reading.exchanged) add("exchange --input and --out-backprop");
   if (reading.other_data) {
-    const bool last =
-        attributes.data_format.empty() || parse_data_format(op, attributes.data_format);
+    const bool last = parse_data_format(op, attributes.data_format);
     attributes.data_format = data_formats(op)[last ? 1 : 0];
     add("use --data-format " + attributes.data_format);
   }
@@ -80,10 +77,9 @@ std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const 
 
 // Returns what would fit if one tensor alone is in the other data format, or C and K of
 // --filter-sizes change places; "" if neither does.
-std::string rare_slip(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given,
-                      Fits fits) {
+std::string rare_slip(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given) {
   const Op op = parse_op(given.op);
-  const bool last = given.data_format.empty() || parse_data_format(op, given.data_format);
+  const bool last = parse_data_format(op, given.data_format);
   for (const bool of_x : {true, false}) {
     TensorInfo turned = of_x ? x : dy;
     Shape& shape = turned.shape;
@@ -123,7 +119,7 @@ Hint transposed_hint(const Draft& draft) {
   return Hint("-p '[", pairs, "]': then it fits, as a transposed layer's output_padding needs it");
 }
 
-Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given, Fits fits) {
+Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given) {
   // --kernel has no channels, so its order cannot be mistaken.
   const std::size_t orders = given.kernel.empty() ? 3 : 1;
   std::string found;
@@ -132,12 +128,12 @@ Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& give
     const Reading reading = {(i & 1) != 0, (i & 2) != 0, static_cast<std::size_t>(i / 4)};
     // Readings with equally few slips are all named.
     if (reading.slips() > fewest) continue;
-    const std::string words = words_if_it_fits(reading, x, dy, given, fits);
+    const std::string words = words_if_it_fits(reading, x, dy, given);
     if (words.empty()) continue;
     found = reading.slips() < fewest ? words : cat(found, ", or ", words);
     fewest = reading.slips();
   }
-  if (found.empty()) found = rare_slip(x, dy, given, fits);
+  if (found.empty()) found = rare_slip(x, dy, given);
   return found.empty() ? Hint() : Hint(found, ": then it fits");
 }
 

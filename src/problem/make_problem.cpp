@@ -25,6 +25,13 @@ std::size_t choose(const std::string& flag, std::string_view value, Names names)
   return static_cast<std::size_t>(found - choices.begin());
 }
 
+namespace {
+
+struct AxisNames {
+  const char *in, *out, *taps;
+};
+constexpr AxisNames kAxisNames[3] = {{"D", "Z", "T"}, {"H", "P", "R"}, {"W", "Q", "S"}};
+
 // TensorFlow's attributes are int32; larger values are refused before they enter a product.
 constexpr std::int64_t kMaxAttribute = std::int64_t{1} << 31;
 
@@ -32,8 +39,6 @@ void check_range(const std::string& what, std::int64_t value, std::int64_t low) 
   if (value < low) bad_input(what, " is ", value, ", expected at least ", low);
   if (value > kMaxAttribute) bad_input(what, " is ", value, ", expected at most ", kMaxAttribute);
 }
-
-namespace {
 
 std::int64_t reach_of(const SpatialAxis& axis, const std::string& what) {
   return checked_add(checked_mul(axis.taps - 1, axis.dilation, what), 1, what);
@@ -317,12 +322,8 @@ void read_op_and_formats(Draft& draft) {
   WgradProblem& pb = draft.problem;
   if (given.op.empty()) misuse("--op is missing, expected conv2d, depthwise, conv3d or conv1d");
   pb.op = parse_op(given.op);
-  if (!given.data_format.empty()) {
-    pb.channels_last = parse_data_format(pb.op, given.data_format);
-  }
-  if (!given.filter_format.empty()) {
-    pb.filter_format = parse_filter_format(pb.op, given.filter_format);
-  }
+  pb.channels_last = parse_data_format(pb.op, given.data_format);
+  pb.filter_format = parse_filter_format(pb.op, given.filter_format);
 }
 
 void check_rank(const Draft& draft, const TensorInfo& tensor) {
@@ -428,6 +429,8 @@ WgradProblem made(const TensorInfo& x, const TensorInfo& dy, const WgradAttribut
   return draft.problem;
 }
 
+}  // namespace
+
 bool fits(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes) {
   try {
     made(x, dy, attributes);
@@ -436,8 +439,6 @@ bool fits(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attr
     return false;
   }
 }
-
-}  // namespace
 
 void pad_same(SpatialAxis& axis, const std::string& what) {
   const std::int64_t reach = reach_of(axis, what);
@@ -457,6 +458,7 @@ namespace convgrad {
 using namespace making;
 
 FilterFormat parse_filter_format(Op op, std::string_view name) {
+  if (name.empty()) return FilterFormat::hwio;
   const Names names = filter_formats(op);
   const auto found = std::ranges::find(names, in_tensorflow_letters(name));
   const std::size_t number = found != names.end() ? static_cast<std::size_t>(found - names.begin())
@@ -471,7 +473,7 @@ WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
   } catch (const Error& error) {
     // Unknown names and missing flags fail in every reading of the tensors, so they get no hint.
     if (error.kind() != ErrorKind::input) throw;
-    const Hint found = hint(x, dy, attributes, fits);
+    const Hint found = hint(x, dy, attributes);
     if (found.text().empty()) throw;
     throw Error(error.kind(), error.what(), found);
   }

@@ -148,7 +148,7 @@ Op parse_op(std::string_view name) {
   // TensorFlow's last name, conv1d's, repeats the first.
   names.insert(names.end(), std::begin(kTensorflowOps), std::end(kTensorflowOps) - 1);
   const std::string key = key_of(without_module(name));
-  misuse("--op: '", name, "' is not an operation, expected conv2d, ", "depthwise, conv3d or conv1d",
+  misuse("--op: '", name, "' is not an operation, expected conv2d, depthwise, conv3d or conv1d",
          key.starts_with("depthwiseconv1d")           ? kDepthwiseSequence
          : key.find("transpose") != std::string::npos ? kTransposed
          : key == "convgrad" || key == "conv"         ? kAnyRank
@@ -164,6 +164,7 @@ DType parse_stored_dtype(std::string_view flag, std::string_view name) {
 }
 
 bool parse_data_format(Op op, std::string_view name) {
+  if (name.empty()) return true;
   const std::string key = making::upper(name);
   if (key == "CHANNELS_LAST" || key == "CHANNELS_FIRST") return key == "CHANNELS_LAST";
   if (op == Op::depthwise && (key == "NWC" || key == "NCW")) {

@@ -139,14 +139,9 @@ std::int64_t number_of(const Line& line, const std::string& key,
   misuse(key, " is missing, expected it with a number, as in ", key, "3");
 }
 
-Numbers numbers_of(const Line& line, const std::string& key) {
-  const auto found = line.numbers.find(key);
-  return found == line.numbers.end() ? Numbers{} : found->second;
-}
-
 // Returns one number for each spatial axis.
-Numbers spread(const Line& line, const std::string& key) {
-  Numbers numbers = numbers_of(line, key);
+Numbers spread(Line& line, const std::string& key) {
+  Numbers numbers = line.numbers[key];
   if (numbers.empty()) numbers = {0};
   if (numbers.size() == 1) numbers.resize(line.rank, numbers[0]);
   if (numbers.size() == line.rank) return numbers;
@@ -222,14 +217,14 @@ ProblemRequest parse_problem(const std::string& text) {
   Line line = read_line(text);
   WgradAttributes& a = line.attributes;
   const std::int64_t C = number_of(line, "c", {});
-  a.strides = numbers_of(line, "stride");
-  a.dilations = numbers_of(line, "dilation");
+  a.strides = line.numbers["stride"];
+  a.dilations = line.numbers["dilation"];
   read_padding(line);
   const std::int64_t K = read_channels(line, C);
   TensorInfo x = {"x", line.x_dtype, {}};
   for (std::size_t i = 3 - line.rank; i < 3; ++i)
     x.shape.push_back(number_of(line, kExtents[i], {}));
-  const bool last = a.data_format.empty() || parse_data_format(parse_op(a.op), a.data_format);
+  const bool last = parse_data_format(parse_op(a.op), a.data_format);
   x.shape.insert(last ? x.shape.end() : x.shape.begin(), C);
   x.shape.insert(x.shape.begin(), number_of(line, "n", 1));
   return {x, {"dy", line.dy_dtype, out_backprop_shape(x, a, K)}, a};

@@ -346,7 +346,7 @@ TEST_CASE("dense layers choose AMX where there is, small and other ones do not")
                               "avx512f",  "avx512bw", "avx512dq", "avx512vl",   "avx512_bf16",
                               "amx_tile", "amx_bf16", "amx_int8", "avx512_fp16"};
   const auto chosen = [&](const ProblemSpec& spec, DType dtype) {
-    return std::string(choose_kernel(make(spec, dtype, true), machine).name);
+    return std::string(find_kernel(make(spec, dtype, true), machine).or_throw()->name);
   };
   const ProblemSpec dense[] = {{"3x3", "conv2d", 32, 16, 16, 1, {{32, 3}, {32, 3}}},
                                {"3x3 64", "conv2d", 32, 64, 64, 1, {{56, 3}, {56, 3}}},

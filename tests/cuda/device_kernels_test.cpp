@@ -379,7 +379,7 @@ TEST_CASE("a replay is many runs on copies of the block, within the memory") {
 TEST_CASE("choices for a device follow from the problem") {
   const auto name = [](const ProblemSpec& spec, DType dtype) {
     const WgradProblem problem = make(spec, dtype, true);
-    return choose_device_kernel(problem, emulated_device()).name;
+    return find_device_kernel(problem, emulated_device()).or_throw()->name;
   };
   const ProblemSpec dense = {"dense", "conv2d", 16, 256, 256, 1, {{56, 3}, {56, 3}}};
   const ProblemSpec depthwise = {"depthwise", "depthwise", 16, 256, 256, 256, {{56, 3}, {56, 3}}};
@@ -400,12 +400,14 @@ TEST_CASE("choices for a device follow from the problem") {
   CHECK(name(colours, DType::f32) == "cuda_streaming");
   Device other = emulated_device();
   other.has_90a = false;
-  CHECK(choose_device_kernel(make(dense, DType::f16, true), other).name == "cuda_mma");
+  CHECK(find_device_kernel(make(dense, DType::f16, true), other).or_throw()->name == "cuda_mma");
   Device old = emulated_device();
   old.major = 7;
   old.minor = 5;
-  CHECK(choose_device_kernel(make(dense, DType::f16, true), old).name == "cuda_simt_gemm");
-  CHECK_THROWS_AS(choose_device_kernel(make(dense, DType::f16, true), old, "cuda_mma"), Error);
+  CHECK(find_device_kernel(make(dense, DType::f16, true), old).or_throw()->name ==
+        "cuda_simt_gemm");
+  CHECK_THROWS_AS(find_device_kernel(make(dense, DType::f16, true), old, "cuda_mma").or_throw(),
+                  Error);
   CHECK_FALSE(device_rule(make(basic_problems().front(), DType::f32, true)).worth_it);
   const ProblemSpec large = {"large", "conv2d", 512, 512, 512, 1, {{56, 3}, {56, 3}}};
   CHECK(device_rule(make(large, DType::f32, true)).worth_it);

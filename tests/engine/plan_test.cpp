@@ -71,7 +71,7 @@ TEST_CASE("too little memory is said before anything is allocated") {
 TEST_CASE("auto takes what suits the shape and the processor") {
   Machine machine;
   const auto chosen = [&](const ProblemSpec& spec) {
-    return choose_kernel(make(spec, DType::f32, true), machine).name;
+    return find_kernel(make(spec, DType::f32, true), machine).or_throw()->name;
   };
   const ProblemSpec dense = {"3x3", "conv2d", 16, 64, 64, 1, {{56, 3}, {56, 3}}};
   const ProblemSpec few = {"3x3 of few channels", "conv2d", 4, 3, 16, 1, {{64, 3}, {64, 3}}};
@@ -83,7 +83,7 @@ TEST_CASE("auto takes what suits the shape and the processor") {
   CHECK(chosen(dense) == "im2col_gemm");
 #endif
   CHECK(chosen(depthwise) == "streaming");
-  CHECK_THROWS_WITH_AS(choose_kernel(make(dense, DType::f32, true), machine, "streaming"),
+  CHECK_THROWS_WITH_AS(find_kernel(make(dense, DType::f32, true), machine, "streaming").or_throw(),
                        doctest::Contains("channels are too wide"), Error);
   CHECK_THROWS_WITH_AS(find_kernel("im2col_gem"), doctest::Contains("did you mean 'im2col_gemm'?"),
                        Error);
@@ -92,7 +92,7 @@ TEST_CASE("auto takes what suits the shape and the processor") {
   CHECK(chosen(dense) == "outer_product_avx2");
   CHECK(chosen(depthwise) == "streaming_avx2");
   CHECK_THROWS_WITH_AS(
-      choose_kernel(make(dense, DType::f32, true), machine, "outer_product_avx512"),
+      find_kernel(make(dense, DType::f32, true), machine, "outer_product_avx512").or_throw(),
       doctest::Contains("the processor has no avx512f"), Error);
   machine.instruction_sets = {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"};
   CHECK(chosen(dense) == "outer_product_avx512");

@@ -6,7 +6,7 @@
 
 #include "convgrad/npy.hpp"
 #include "files/npy_bytes.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "support/temp_dir.hpp"
 
 namespace convgrad {

@@ -10,7 +10,6 @@
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "files/npy_bytes.hpp"
-#include "files/tensor_name.hpp"
 #include "files/tensor_source.hpp"
 #include "support/temp_dir.hpp"
 

@@ -8,7 +8,7 @@
 #include "base/clock.hpp"
 #include "base/task_pool.hpp"
 #include "engine/machine.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "job/job.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
@@ -187,8 +187,7 @@ constexpr std::size_t kMaxPrintedLines = 20;
 void check_batch_options(BatchOptions& options) {
   if (options.manifest.empty()) {
     misuse("the manifest is missing, expected a file of JSON Lines, or -",
-           Hint("see convgrad batch "
-                "--help"));
+           Hint("see convgrad batch --help"));
   }
   if (!options.shard.empty() && !parse_share(options.shard)) {
     misuse("--shard: '", options.shard, "', expected K/R, the K-th of R parts, such as 1/8");

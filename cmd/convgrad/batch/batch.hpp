@@ -96,11 +96,6 @@ class BatchState {
 
 // Verdicts are listed in the order in which their counts are printed.
 enum class Verdict { ok, match, planned, skipped, mismatch, error, not_run };
-inline constexpr std::string_view kVerdictNames[] = {"ok",       "match", "planned", "skipped",
-                                                     "mismatch", "error", "not run"};
-inline std::string_view verdict_name(Verdict verdict) {
-  return kVerdictNames[static_cast<std::size_t>(verdict)];
-}
 
 struct Outcome {
   Verdict verdict = Verdict::not_run;

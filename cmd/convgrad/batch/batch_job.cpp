@@ -1,12 +1,10 @@
 // batch_job.cpp - one job of a batch: is it done already, what came of it.
 #include <sys/stat.h>
 
-#include <new>
-
 #include "base/clock.hpp"
 #include "batch/batch.hpp"
 #include "compute/compute.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 #include "report/values.hpp"
 #include "verify/verify.hpp"
@@ -118,15 +116,11 @@ Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, boo
     } else {
       carry_out(job, options_of(job, share, dry_run, on_progress), outcome);
     }
-  } catch (const Error& error) {
+  } catch (...) {
+    const Error error = handled_error("lower --memory-limit, --threads or --jobs");
     const bool is_shared = !share.is_whole && error.is_over_limit();
     const Hint whole = is_shared ? Hint("with --jobs 1 each job has all of it") : Hint();
     fail(outcome, Error(error.kind(), error, whole));
-  } catch (const std::bad_alloc&) {
-    fail(outcome, Error(ErrorKind::runtime, "out of memory",
-                        Hint("lower --memory-limit, --threads or --jobs")));
-  } catch (const std::exception& error) {
-    fail(outcome, Error(ErrorKind::runtime, error.what()));
   }
   outcome.elapsed_s = seconds_since(start);
   if (state != nullptr && outcome.status == 0 && outcome.verdict != Verdict::skipped) {

@@ -2,18 +2,10 @@
 #include <CLI/App.hpp>
 #include <CLI/StringTools.hpp>
 #include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "batch/batch.hpp"
 #include "files/json.hpp"
-#include "files/tensor_name.hpp"
-#include "files/text_file.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 #include "options/problems.hpp"
 #include "options/table.hpp"
@@ -34,18 +26,13 @@ struct ManifestLine {
   std::optional<Error> error;  // what is wrong with the line
 };
 
-template <typename... Parts>
-[[noreturn]] void refuse_field(const std::string& field, const Parts&... parts) {
-  bad_input(field, ": ", parts...);
-}
-
 std::string with_underscores(std::string name) {
   std::ranges::replace(name, '-', '_');
   return name;
 }
 
 [[noreturn]] void refuse_twice(const std::string& field) {
-  refuse_field(field, "is there twice, expected once");
+  bad_input(field, ": is there twice, expected once");
 }
 
 constexpr int kMaxListDepth = 2;  // {"pads": [[0, 1], [1, 1]]}
@@ -53,14 +40,14 @@ constexpr int kMaxListDepth = 2;  // {"pads": [[0, 1], [1, 1]]}
 void add_words(const std::string& field, const Json& value, Words& words, int depth = 0) {
   if (value.is_array()) {
     if (depth == kMaxListDepth)
-      refuse_field(field, "lists within lists of lists, expected one list");
+      bad_input(field, ": lists within lists of lists, expected one list");
     for (const Json& element : value) add_words(field, element, words, depth + 1);
   } else if (value.is_string()) {
     if (!value.get_ref<const std::string&>().empty()) words.push_back(value.get<std::string>());
   } else if (value.is_number() || value.is_boolean()) {
     words.push_back(value.dump());
   } else if (value.is_object()) {
-    refuse_field(field, "an object, expected a string, a number, true, false or a list");
+    bad_input(field, ": an object, expected a string, a number, true, false or a list");
   }
 }
 
@@ -167,11 +154,6 @@ std::vector<ManifestLine> manifest_lines(std::string_view text) {
 constexpr std::size_t kMaxNameBytes = 200;
 constexpr std::string_view kHashEnding = "_sha256";
 
-std::string word_of(const std::string& name, const Words& words) {
-  if (words.size() != 1) refuse_field(name, "a list, expected one value");
-  return words[0];
-}
-
 // Removes a field and returns its words, or none if there was none.
 Words take_words(Fields& fields, std::string_view name) {
   const Field* field = find(fields, name);
@@ -184,7 +166,8 @@ Words take_words(Fields& fields, std::string_view name) {
 std::optional<std::string> take(Fields& fields, const std::string& name) {
   const Words words = take_words(fields, name);
   if (words.empty()) return {};
-  return word_of(name, words);
+  if (words.size() > 1) bad_input(name, ": a list, expected one value");
+  return words[0];
 }
 
 void take_hashes(Fields& fields, BatchJob& job) {
@@ -193,11 +176,11 @@ void take_hashes(Fields& fields, BatchJob& job) {
     if (!field.name.ends_with(kHashEnding)) continue;
     const std::string word = *take(fields, field.name), digits = CLI::detail::to_lower(word);
     if (digits.size() != 64 || digits.find_first_not_of("0123456789abcdef") != digits.npos) {
-      refuse_field(field.name, "'", word,
-                   "', expected 64 hexadecimal digits, as sha256sum prints them");
+      bad_input(field.name, ": '", word,
+                "', expected 64 hexadecimal digits, as sha256sum prints them");
     }
     const std::string file = field.name.substr(0, field.name.size() - kHashEnding.size());
-    if (!has(fields, file)) refuse_field(field.name, "is given, but ", file, " is not");
+    if (!has(fields, file)) bad_input(field.name, ": is given, but ", file, " is not");
     job.hashes[file] = "sha256:" + digits;
   }
 }
@@ -218,7 +201,7 @@ void take_own_fields(Fields& fields, BatchJob& job) {
   take_words(fields, "notes");
   job.name = take(fields, "name").value_or(cat("line ", job.line));
   if (job.name.size() > kMaxNameBytes) {
-    refuse_field("name", job.name.size(), " bytes, expected at most ", kMaxNameBytes);
+    bad_input("name: ", job.name.size(), " bytes, expected at most ", kMaxNameBytes);
   }
   job.verifies = !has(fields, "output") || has(fields, "golden") || has(fields, "result");
   if (const auto command = take(fields, "command")) {
@@ -326,13 +309,13 @@ class JobMaker {
     if (std::ranges::find(names_, field) != names_.end()) return;
     const std::optional<FieldOf> kind = kind_of(field);
     if (kind == FieldOf::nobody) {
-      refuse_field(field, "is no field, since a job that is run again would give another result");
+      bad_input(field, ": is no field, since a job that is run again would give another result");
     }
     if (kind == FieldOf::batch) {
-      refuse_field(field, "is no field of a job, but of the whole batch");
+      bad_input(field, ": is no field of a job, but of the whole batch");
     }
-    refuse_field(one_line(field), "is unknown", did_you_mean(field, names_),
-                 Hint("see convgrad batch --help"));
+    bad_input(one_line(field), ": is unknown", did_you_mean(field, names_),
+              Hint("see convgrad batch --help"));
   }
 
   std::string resolved(const std::string& path) const {
@@ -342,8 +325,8 @@ class JobMaker {
 
   const Row& row_of(const std::string& name, const std::string& field, bool verifies) const {
     if (const Row* row = rows_for(commands_, verifies).find(name)) return *row;
-    if (verifies) refuse_field(field, "is a field of jobs that compute, but this one verifies");
-    refuse_field(field, "is a field of jobs that verify, but this one computes");
+    if (verifies) bad_input(field, ": is a field of jobs that compute, but this one verifies");
+    bad_input(field, ": is a field of jobs that verify, but this one computes");
   }
 
   void set_options(const Fields& fields, BatchJob& job) {
@@ -382,8 +365,8 @@ class JobMaker {
 
   std::string file_of(const std::string& field, const std::string& path) const {
     if (!is_standard_input(path)) return resolved(path);
-    refuse_field(field, "- is standard input or output, which jobs cannot share",
-                 Hint("name a file"));
+    bad_input(field, ": - is standard input or output, which jobs cannot share",
+              Hint("name a file"));
   }
 
   const VerifyCommand& defaults_;
@@ -429,7 +412,7 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
         BatchJob job = maker.make(line.fields, line.number);
         const auto [found, is_new] = names.emplace(job.name, line.number);
         if (!is_new) {
-          refuse_field("name", "'", job.name, "' is that of line ", found->second, " too");
+          bad_input("name: '", job.name, "' is that of line ", found->second, " too");
         }
         manifest.jobs.push_back(std::move(job));
       }
@@ -445,7 +428,7 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
 }
 
 Manifest read_manifest(const std::string& path, const VerifyCommand& defaults) {
-  const std::string text = read_text(path, {"", "JSON Lines"});
+  const std::string text = read_text(path, "", "JSON Lines");
   if (path == "-") return parse_manifest(text, "standard input", "", defaults);
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash);

@@ -9,6 +9,12 @@
 namespace convgrad::cli {
 namespace {
 
+constexpr std::string_view kVerdictNames[] = {"ok",       "match", "planned", "skipped",
+                                              "mismatch", "error", "not run"};
+std::string_view verdict_name(Verdict verdict) {
+  return kVerdictNames[static_cast<std::size_t>(verdict)];
+}
+
 struct Counts {
   std::array<std::size_t, std::size(kVerdictNames)> of{};
   std::size_t& operator[](Verdict verdict) { return of[static_cast<std::size_t>(verdict)]; }

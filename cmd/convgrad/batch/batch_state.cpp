@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "batch/batch.hpp"
-#include "files/text_file.hpp"
+#include "files/byte_source.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {
@@ -57,10 +57,10 @@ BatchState::BatchState(std::string path) : path_(std::move(path)) {
 BatchState::~BatchState() { ::close(file_); }
 
 void BatchState::read() {
-  const std::string text = read_text(path_, {"--state: ", "what convgrad batch wrote"});
+  const std::string text = read_text(path_, "--state: ", "what convgrad batch wrote");
   if (!text.starts_with(kFirstLine)) {
     bad_input("--state: ", path_, ", line 1: is not what convgrad batch wrote",
-              Hint("remove the file to ", "start anew, or name another"));
+              Hint("remove the file to start anew, or name another"));
   }
   std::size_t at = kFirstLine.size();
   for (std::size_t end; (end = text.find('\n', at)) != text.npos; at = end + 1) {

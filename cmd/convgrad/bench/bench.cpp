@@ -26,10 +26,6 @@ std::string short_number(double value) {
   return fixed(value, std::clamp(3 - power, 0, 6));
 }
 
-std::string dash(const std::optional<double>& value, int digits) {
-  return value ? fixed(*value, digits) : "-";
-}
-
 std::string padded(const std::string& text, std::size_t width, bool left = false) {
   const std::string space(width > text.size() ? width - text.size() : 0, ' ');
   return left ? text + space : space + text;
@@ -135,7 +131,7 @@ Json measured_json(const Measured& m) {
               {"min", exact_milliseconds(m.time.min)},
               {"median", exact_milliseconds(m.time.median)},
               {"p95", exact_milliseconds(m.time.p95)},
-              {"cv", or_null(m.time.variation())}}}}},
+              {"cv", or_null(m.time.variation)}}}}},
           {"perf",
            {{"gflops", p.gflops},
             {"gbytes_per_s", p.gbytes_per_s},
@@ -183,12 +179,12 @@ std::string table_header(const std::vector<BenchCase>& cases) {
 std::string table_row(const Measured& m, const std::vector<BenchCase>& cases) {
   const BenchCase& c = *m.bench_case;
   const Performance p = performance(m);
-  const auto cv = m.time.variation();
+  const auto& cv = m.time.variation;
   return row(cases,
              {c.name, std::string(dtype_name(c.problem.dtype)), std::string(algorithm_name(c.plan)),
               cat(c.plan.threads), short_number(m.time.median * 1e3),
               short_number(m.time.min * 1e3), cv ? fixed(*cv * 100, 1) : "-", fixed(p.gflops, 1),
-              fixed(p.gbytes_per_s, 1), dash(p.of_limit, 0), p.limit});
+              fixed(p.gbytes_per_s, 1), p.of_limit ? fixed(*p.of_limit, 0) : "-", p.limit});
 }
 
 std::string totals_text(const std::vector<Measured>& all, const std::vector<BenchCase>& cases) {

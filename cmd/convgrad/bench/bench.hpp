@@ -24,11 +24,7 @@ struct BenchProblem : NamedProblem {
 
 ReportPointer list_suites();
 
-struct BenchCase {
-  std::string name;
-  std::int64_t count = 1;
-  bool is_foreign = false;
-  WgradProblem problem;
+struct BenchCase : BenchProblem {
   std::string algorithm;  // as asked for: auto, or a kernel's name
   Plan plan;
   PlanOptions plan_options;
@@ -41,9 +37,8 @@ std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job
 
 struct Statistics {  // of seconds
   std::int64_t n = 0;
-  double min = 0, median = 0, p95 = 0, mean = 0, deviation = 0;
-
-  std::optional<double> variation() const;  // deviation / mean; none of one run
+  double min = 0, median = 0, p95 = 0;
+  std::optional<double> variation;  // standard deviation / mean; none of one run
 };
 
 struct Measured {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "bench/bench.hpp"
-#include "files/text_file.hpp"
+#include "files/byte_source.hpp"
 #include "generate/generate.hpp"
 #include "options/arguments.hpp"
 #include "options/problems.hpp"
@@ -91,10 +91,10 @@ std::vector<BenchProblem> read_suite(const std::string& suite) {
   std::error_code ignored;
   if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) {
     bad_input("--suite: cannot open ", path, ": No such file or directory",
-              Hint("--list-suites names the ", "suites that are installed",
+              Hint("--list-suites names the suites that are installed",
                    did_you_mean(suite, suite_names())));
   }
-  TextReader file(read_text(path, {"--suite: ", "a file"}));
+  TextReader file(read_text(path, "--suite: ", "a file"));
   std::vector<BenchProblem> problems;
   std::set<std::string> names;
   std::string line;
@@ -303,16 +303,6 @@ void add_cases(const BenchOptions& options, BenchCase base, std::vector<BenchCas
   }
 }
 
-BenchCase case_of(const BenchProblem& problem, DType dtype, const std::string& out_dtype) {
-  BenchCase result;
-  result.name = problem.name;
-  result.count = problem.count;
-  result.is_foreign = problem.is_foreign;
-  result.problem = with_dtype(problem.problem, dtype);
-  if (!out_dtype.empty()) result.problem.out_dtype = parse_dtype("--out-dtype", out_dtype);
-  return result;
-}
-
 void check_sources(const BenchOptions& options) {
   const bool files = !options.problem.input.empty() || !options.problem.out_backprop.empty();
   // Beside files a line says the rest of the problem.
@@ -363,7 +353,11 @@ std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job
   for (const BenchProblem& problem : problems_of(options)) {
     try {
       for (const DType dtype : dtypes_of(options.dtype, problem.problem.dtype)) {
-        add_cases(options, case_of(problem, dtype, o.out_dtype), cases);
+        BenchCase base;
+        static_cast<BenchProblem&>(base) = problem;
+        base.problem = with_dtype(problem.problem, dtype);
+        if (!o.out_dtype.empty()) base.problem.out_dtype = parse_dtype("--out-dtype", o.out_dtype);
+        add_cases(options, base, cases);
       }
     } catch (const Error& error) {
       if (problem.origin.empty()) throw;
@@ -378,7 +372,7 @@ ReportPointer list_suites() {
   auto report = std::make_unique<SuitesReport>();
   for (const std::string& name : suite_names()) {
     const std::string path = suite_path(name);
-    const std::string text = read_text(path, {"--list-suites: ", "a suite"});
+    const std::string text = read_text(path, "--list-suites: ", "a suite");
     report->suites.push_back({name, about(text), path, read_suite(name).size()});
   }
   if (report->suites.empty()) {

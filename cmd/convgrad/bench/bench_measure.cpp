@@ -31,12 +31,6 @@ Buffer made(const WgradProblem& problem, Operand operand, std::int64_t count, Ta
   return buffer;
 }
 
-Buffer whole(NpyReader& reader, std::int64_t bytes) {
-  Buffer buffer(bytes, "a tensor");
-  reader.read_all(buffer.data());
-  return buffer;
-}
-
 // Interpolates linearly between neighbours.
 double quantile(const std::vector<double>& sorted, double q) {
   const double at = q * static_cast<double>(sorted.size() - 1);
@@ -58,7 +52,11 @@ Operands made_tensors(const WgradProblem& problem, int threads) {
 Operands read_tensors(Job& job) {
   const WgradProblem& pb = job.problem;
   const std::int64_t item = dtype_bytes(pb.dtype);
-  return {whole(*job.x, pb.x_count() * item), whole(*job.dy, pb.dy_count() * item)};
+  Operands whole = {Buffer(pb.x_count() * item, "a tensor"),
+                    Buffer(pb.dy_count() * item, "a tensor")};
+  job.x->read_all(whole.x.data());
+  job.dy->read_all(whole.dy.data());
+  return whole;
 }
 
 Statistics statistics(std::vector<double> times) {
@@ -69,10 +67,10 @@ Statistics statistics(std::vector<double> times) {
   s.min = times.front();
   s.median = quantile(times, 0.5);
   s.p95 = quantile(times, 0.95);
-  s.mean = std::accumulate(times.begin(), times.end(), 0.0) / n;
+  const double mean = std::accumulate(times.begin(), times.end(), 0.0) / n;
   double squares = 0;
-  for (const double time : times) squares += (time - s.mean) * (time - s.mean);
-  s.deviation = times.size() > 1 ? std::sqrt(squares / (n - 1)) : 0;
+  for (const double time : times) squares += (time - mean) * (time - mean);
+  if (times.size() > 1 && mean > 0) s.variation = std::sqrt(squares / (n - 1)) / mean;
   return s;
 }
 
@@ -120,11 +118,6 @@ std::vector<double> measure_runs(const BenchCase& c, const Operands& tensors, st
 }
 
 }  // namespace
-
-std::optional<double> Statistics::variation() const {
-  if (n < 2 || !(mean > 0)) return {};
-  return deviation / mean;
-}
 
 std::vector<Measured> measure(const std::vector<BenchCase>& cases, std::optional<Job>& job,
                               const BenchOptions& options,

@@ -9,10 +9,8 @@
 #include <memory>
 #include <optional>
 
-#include "compare/compare_report.hpp"
 #include "convgrad/array_file.hpp"
 #include "files/array.hpp"
-#include "files/tensor_name.hpp"
 #include "files/tensor_source.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
@@ -95,32 +93,11 @@ class Array {
   Buffer bytes_;
 };
 
-// Writes got - want to a file.
-class DifferenceFile {
- public:
-  DifferenceFile(const std::string& path, DType dtype, const std::vector<std::int64_t>& shape,
-                 const OutputOptions& options)
-      : file_(path, dtype, shape, options), dtype_(dtype) {}
-  void add(std::span<const double> values) {
-    const auto count = static_cast<std::int64_t>(values.size());
-    const std::int64_t bytes = count * dtype_bytes(dtype_);
-    if (bytes_.size_bytes() < bytes) bytes_ = Buffer(bytes, "the difference");
-    round_to(dtype_, values.data(), count, bytes_.data());
-    file_.write(bytes_.data(), static_cast<std::size_t>(bytes));
-  }
-  void commit() { file_.commit(); }
-
- private:
-  ArrayFile file_;
-  DType dtype_;
-  Buffer bytes_;
-};
-
 // Returns why the arrays differ without a look at their elements, or "" if they may be equal.
-std::string refusal(const CompareReport& r) {
-  if (r.got_shape != r.want_shape) {
-    const bool turned = std::ranges::is_permutation(r.got_shape, r.want_shape);
-    return cat("shapes ", shape_text(r.got_shape), ", ", shape_text(r.want_shape), " differ",
+std::string refusal(const CompareReport& r, const std::vector<std::int64_t>& want_shape) {
+  if (r.shape != want_shape) {
+    const bool turned = std::ranges::is_permutation(r.shape, want_shape);
+    return cat("shapes ", shape_text(r.shape), ", ", shape_text(want_shape), " differ",
                turned ? " in the order of their axes" : "");
   }
   if (r.tolerance.tolerance.criterion == Criterion::bitwise && r.got_dtype != r.want_dtype) {
@@ -149,22 +126,20 @@ void describe_arrays(const CompareOptions& options, const Array& got, const Arra
   r.tensors = {{"got", report_of(got)}, {"want", report_of(want)}};
   r.got = got.name();
   r.want = want.name();
-  r.got_shape = got.header().shape;
-  r.want_shape = want.header().shape;
+  r.shape = got.header().shape;
   r.got_dtype = got.dtype_name();
   r.want_dtype = want.dtype_name();
-  r.coarser_dtype = coarser_dtype(got.dtype(), want.dtype());
   r.integers = got.is_integers();
   r.tolerance.tolerance = tolerance_of(options);
   r.tolerance.equal_nan = options.equal_nan;
-  r.tolerance.ulp_dtype = r.coarser_dtype;
+  r.tolerance.ulp_dtype = coarser_dtype(got.dtype(), want.dtype());
   r.by_default = r.tolerance.tolerance.needs_terms();  // none was asked for
   if (r.by_default) {
     r.tolerance.tolerance = r.integers ? Tolerance{.criterion = Criterion::tolerance}
                                        : default_tolerance(got.dtype(), want.dtype());
   }
   r.comparison = ArrayComparison(r.tolerance);
-  r.refused = refusal(r);
+  r.refused = refusal(r, want.header().shape);
   r.saves_difference = !options.save_diff.empty();
 }
 
@@ -172,26 +147,30 @@ void describe_arrays(const CompareOptions& options, const Array& got, const Arra
 template <typename Value>
 void compare_elements(const CompareOptions& options, Array& got, Array& want, CompareReport& r) {
   const OutputOptions output = {options.execution.no_clobber};
-  std::optional<DifferenceFile> difference_file;
+  std::optional<ArrayFile> file;  // of got - want
   const bool wide = got.dtype() == DType::f64 || want.dtype() == DType::f64;
-  if (!options.save_diff.empty()) {
-    difference_file.emplace(options.save_diff, wide ? DType::f64 : DType::f32, r.got_shape, output);
-  }
+  const DType dtype = wide ? DType::f64 : DType::f32;
+  if (!options.save_diff.empty()) file.emplace(options.save_diff, dtype, r.shape, output);
   std::vector<double> difference;
+  std::vector<std::byte> rounded;
   Progress progress("compare");
-  for_each_part(r.got_shape, kPartElements, [&](const ArrayPart& part) {
-    if (difference_file) difference.resize(static_cast<std::size_t>(part.count));
+  for_each_part(r.shape, kPartElements, [&](const ArrayPart& part) {
+    if (file) difference.resize(static_cast<std::size_t>(part.count));
     const std::vector<Value> got_values = got.read<Value>(part);
     const std::vector<Value> want_values = want.read<Value>(part);
     r.comparison.add(got_values, want_values, difference);
-    if (difference_file) difference_file->add(difference);
+    if (file) {
+      rounded.resize(static_cast<std::size_t>(part.count * dtype_bytes(dtype)));
+      round_to(dtype, difference.data(), part.count, rounded.data());
+      file->write(rounded.data(), rounded.size());
+    }
     progress.show(static_cast<double>(part.first + part.count) /
                   static_cast<double>(got.header().element_count));
   });
   got.finish();
   want.finish();
-  if (difference_file) {
-    difference_file->commit();
+  if (file) {
+    file->commit();
     say_how_to_draw(options.save_diff, "", options);
   }
 }

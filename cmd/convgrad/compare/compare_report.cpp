@@ -1,7 +1,6 @@
 // compare_report.cpp - the reports of comparisons, in numpy's words and as JSON.
-#include "compare/compare_report.hpp"
-
-#include <algorithm>
+#include "compare/compare.hpp"
+#include "files/array.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -15,21 +14,21 @@ std::string criterion_text(const CompareReport& r) {
     case Criterion::bitwise:
       return "every bit equal";
     default:
-      return cat(
-          "rtol=", general(t.rtol, 6), ", atol=", general(t.atol, 6),
-          r.by_default ? cat(" (defaults of ", dtype_name(r.coarser_dtype), ")") : std::string());
+      return cat("rtol=", general(t.rtol, 6), ", atol=", general(t.atol, 6),
+                 r.by_default ? cat(" (defaults of ", dtype_name(r.tolerance.ulp_dtype), ")")
+                              : std::string());
   }
 }
 
 std::string dtypes_and_shape(const CompareReport& r) {
   std::string text = r.got_dtype;
   if (r.got_dtype != r.want_dtype) text += cat(" and ", r.want_dtype);
-  return cat(text, " ", shape_text(r.got_shape));
+  return cat(text, " ", shape_text(r.shape));
 }
 
 std::string place(const CompareReport& r, const PairError& error) {
   const int digits = r.integers ? 20 : 9;  // as many as any integer has
-  return cat(" at ", bracketed(position_of(r.got_shape, error.index)), ": got ",
+  return cat(" at ", bracketed(position_of(r.shape, error.index)), ": got ",
              general(error.got, digits), ", want ", general(error.want, digits));
 }
 
@@ -56,7 +55,7 @@ std::string nonfinite_text(const NonFinite& counts) {
 Json error_json(const CompareReport& r, const PairError& error) {
   Json json = {{"value", number(error.value)}};
   if (error.index >= 0) {
-    json["index"] = position_of(r.got_shape, error.index);
+    json["index"] = position_of(r.shape, error.index);
     json["got"] = number(error.got, r.integers);
     json["want"] = number(error.want, r.integers);
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 
 #include "base/clock.hpp"
@@ -12,6 +11,7 @@
 #include "convgrad/array_file.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
+#include "files/tensor_source.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
 #include "options/help.hpp"
@@ -90,11 +90,11 @@ void check_batch_range(const Options& options) {
   if (execution.batch_range.empty()) return;
   if (execution.accumulate) {
     misuse("--accumulate: given with --batch-range, whose output is no gradient yet",
-           Hint("give it ", "without, or add the parts with convgrad reduce"));
+           Hint("give it without, or add the parts with convgrad reduce"));
   }
   if (execution.raw) {
     misuse("--raw: given with --batch-range, whose output is no gradient yet",
-           Hint("give it to ", "convgrad reduce"));
+           Hint("give it to convgrad reduce"));
   }
   const std::string& output = options.problem.output;
   const ArrayTarget target = array_target(output);
@@ -105,7 +105,7 @@ void check_batch_range(const Options& options) {
   }
   if (execution.backend == "reference") {
     misuse("--batch-range: given with --backend reference, which sums the batch in one go",
-           Hint("use ", "--backend cpu"));
+           Hint("use --backend cpu"));
   }
 }
 
@@ -181,16 +181,14 @@ void check_compute_options(const Options& options) {
   if (output.empty() && !options.execution.dry_run) {
     misuse("--output is missing, expected a .npy file or -");
   }
-  std::error_code ignored;
   if (options.execution.accumulate && output == "-") {
     misuse("--accumulate: --output is -, expected a file to add to");
   }
   if (options.execution.accumulate && options.execution.raw) {
-    misuse("--accumulate: given with --raw, but a raw file does not say what ", "it holds",
+    misuse("--accumulate: given with --raw, but a raw file does not say what it holds",
            Hint("add to a .npy file"));
   }
-  if (options.execution.accumulate && std::filesystem::exists(output, ignored) &&
-      !std::filesystem::is_regular_file(output, ignored)) {
+  if (options.execution.accumulate && is_special(output)) {
     misuse("--accumulate: --output ", output, " is no file that can be added to");
   }
   if (options.execution.accumulate && options.execution.no_clobber) {

@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 
 #include "base/clock.hpp"
 #include "compute/compute.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "job/job.hpp"
 #include "job/job_files.hpp"
 #include "mpi/ranks.hpp"
@@ -31,27 +30,17 @@ void check_rank_options(const Options& options) {
   }
   if (execution.backend == "reference") {
     misuse("--mpi: given with --backend reference, which sums the batch in one go",
-           Hint("use ", "--backend cpu"));
+           Hint("use --backend cpu"));
   }
   if (execution.list_algorithms) {
     misuse("--mpi: given with --list-algorithms, which computes nothing", Hint("leave it out"));
   }
   for (const auto& [flag, path, use] : options.files) {
-    if (use != FileUse::read || !is_standard_input(path)) continue;
-    misuse("--mpi: given with ", flag, " -, but each rank reads its images: expected a file");
-  }
-}
-
-// Throws Error(usage) for what can be read only once, since every rank opens the tensors.
-void check_readable_by_all(const ProblemOptions& problem) {
-  for (const auto& [flag, path] :
-       {std::pair("--input", problem.input), {"--out-backprop", problem.out_backprop}}) {
-    const std::string file = split_tensor_name(path).file;
-    std::error_code ignored;
-    if (!std::filesystem::exists(file, ignored) ||
-        std::filesystem::is_regular_file(file, ignored)) {
-      continue;
+    if (use != FileUse::read) continue;
+    if (is_standard_input(path)) {
+      misuse("--mpi: given with ", flag, " -, but each rank reads its images: expected a file");
     }
+    if (!is_special(split_tensor_name(path).file)) continue;
     misuse("--mpi: ", flag, " ", path, " is no regular file, expected one that all ranks can read");
   }
 }
@@ -201,25 +190,16 @@ struct RankJob {
   bool writes() const { return ranks.rank() == 0; }
 };
 
-// Ends all ranks, since the others may be waiting for this one.
-[[noreturn]] void end_all(const Ranks& ranks, const Options& options, const Error& error) {
-  say(options, "error", cat("rank ", ranks.rank(), ": ", error));
-  ranks.abort(static_cast<int>(error.kind()));
-}
-
 // Does what the other ranks wait for. A failure that together() has not told all of them ends them.
 template <typename Work>
 void with_all(const Ranks& ranks, const Options& options, Work&& work) {
   try {
     work();
-  } catch (const Error& error) {
+  } catch (...) {
     if (ranks.all_failed()) throw;
-    end_all(ranks, options, error);
-  } catch (const std::bad_alloc&) {
-    end_all(ranks, options,
-            Error(ErrorKind::runtime, "out of memory", Hint("lower --memory-limit")));
-  } catch (const std::exception& error) {
-    end_all(ranks, options, Error(ErrorKind::runtime, error.what()));
+    const Error error = handled_error("lower --memory-limit");
+    say(options, "error", cat("rank ", ranks.rank(), ": ", error));
+    ranks.abort(static_cast<int>(error.kind()));
   }
 }
 
@@ -275,7 +255,6 @@ ReportPointer planned_report(const Ranks& ranks, const RankJob& work) {
 ReportPointer compute_on_ranks(const Options& options) {
   check_compute_options(options);
   check_rank_options(options);
-  check_readable_by_all(options.problem);
   Ranks ranks;
   ReportPointer report;
   with_all(ranks, options, [&] {

@@ -101,7 +101,7 @@ std::string algorithm_table(const Job& job) {
   text << describe(job.problem) << "\n";
   const WgradProblem problem = with_channels(job.problem);
   if (job.backend == Backend::cuda) {
-    const std::string_view best = choose_device_kernel(problem, job.device).name;
+    const std::string_view best = find_device_kernel(problem, job.device).or_throw()->name;
     for (const DeviceKernel& kernel : device_kernels()) {
       const std::string why_not = kernel.why_not(problem, job.device);
       const bool by_name = kernel.auto_takes == nullptr;
@@ -112,7 +112,7 @@ std::string algorithm_table(const Job& job) {
     }
     return text.str();
   }
-  const std::string_view best = choose_kernel(problem, this_machine()).name;
+  const std::string_view best = find_kernel(problem, this_machine()).or_throw()->name;
   for (const Kernel& kernel : kernels()) {
     const std::string why_not = kernel.why_not(problem, this_machine());
     table_row(text, kernel.name == best, kernel.name,
@@ -233,8 +233,7 @@ Timing run_job(Job& job, const Plan& plan, BlockSum* gradient, BlockSum* check) 
 PlanOptions plan_options(const Options& options) {
   PlanOptions plan;
   plan.threads = options.execution.threads;
-  plan.memory_limit_bytes = static_cast<std::int64_t>(
-      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
+  plan.memory_limit_bytes = static_cast<std::int64_t>(options.execution.memory_limit);
   return plan;
 }
 

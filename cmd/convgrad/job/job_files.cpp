@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 #include "report/report.hpp"
 
@@ -116,7 +116,7 @@ void check_outputs(const Options& options) {
   }
   if (output == "-" && !options.execution.dry_run && ::isatty(STDOUT_FILENO) == 1) {
     misuse("--output -: standard output is a terminal, and the gradient is not text",
-           Hint("pipe it on, ", "redirect it, or name a file"));
+           Hint("pipe it on, redirect it, or name a file"));
   }
   refuse_terminals(options);
   if (!output.empty()) gradient_target(options);
@@ -133,9 +133,7 @@ ArrayTarget gradient_target(const Options& options) {
 void warn_of_endings(const Options& options) {
   for (const auto& [flag, path, use] : files_of(options, FileUse::written)) {
     const bool raw = options.execution.raw && path == options.problem.output;
-    std::error_code ignored;
-    const bool stream = path == "-" || (std::filesystem::exists(path, ignored) &&
-                                        !std::filesystem::is_regular_file(path, ignored));
+    const bool stream = path == "-" || is_special(path);
     if (path.empty() || raw || stream || path.ends_with(".npy")) continue;
     if (array_target(path).format != ArrayFormat::npy) continue;
     say(options, "warning",

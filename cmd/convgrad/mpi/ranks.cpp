@@ -6,10 +6,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "base/buffer.hpp"
 #include "base/load_module.hpp"
+#include "base/messages.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -130,12 +130,9 @@ void Ranks::together(const std::function<void()>& work) const {
   std::string failure;  // the status' digit and the message
   try {
     work();
-  } catch (const Error& error) {
-    failure = cat(static_cast<int>(error.kind()), error.what());
-  } catch (const std::bad_alloc&) {
-    failure = cat(static_cast<int>(ErrorKind::runtime), "out of memory; lower --memory-limit");
-  } catch (const std::exception& error) {
-    failure = cat(static_cast<int>(ErrorKind::runtime), error.what());
+  } catch (...) {
+    const Error error = handled_error("lower --memory-limit");
+    failure = cat(static_cast<int>(error.kind()), error);
   }
   const std::vector<std::string> failures = gather(failure);
   const auto first = std::ranges::find_if_not(failures, &std::string::empty);

@@ -155,13 +155,6 @@ void read_padding(const std::string& flag, const std::string& word, WgradAttribu
       std::ranges::count(word, '[') + std::ranges::count(word, '(') < 2;
 }
 
-std::optional<std::int64_t> parse_whole(std::string_view word) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc{} || end != word.data() + word.size() || value < 0) return std::nullopt;
-  return value;
-}
-
 std::optional<std::pair<std::int64_t, std::int64_t>> parse_share(std::string_view text) {
   constexpr std::int64_t kMostParts = 1000000;
   const std::size_t at = text.find('/');

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/integers.hpp"
 #include "base/messages.hpp"
 #include "convgrad/problem.hpp"
 #include "options/options.hpp"
@@ -23,9 +24,7 @@ bool is_digit(char c);  // '0' to '9'
 // Returns the numbers of "3,3", "3 3", "3x3" or "[3,3]". Throws Error(usage) that names the flag.
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words);
 
-// These read a whole number of at least 0, and "K/R", the K-th of R parts, 1 <= K <= R. They return
-// nullopt for anything else.
-std::optional<std::int64_t> parse_whole(std::string_view word);
+// Reads "K/R", the K-th of R parts, 1 <= K <= R. Returns nullopt for anything else.
 std::optional<std::pair<std::int64_t, std::int64_t>> parse_share(std::string_view text);
 
 // Reads a name, or numbers: one for both sides of all spatial axes or of each, as PyTorch has them,

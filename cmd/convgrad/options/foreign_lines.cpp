@@ -101,7 +101,7 @@ void add_numbers(KeyedNumbers& numbers, const std::string& axes, Request& reques
   request.x.shape = {numbers["mb"]};
   for (const char axis : axes) add_axis(numbers, {axis}, request);
   auto& shape = request.x.shape;
-  const bool last = a.data_format.empty() || parse_data_format(parse_op(a.op), a.data_format);
+  const bool last = parse_data_format(parse_op(a.op), a.data_format);
   shape.insert(last ? shape.end() : shape.begin() + 1, C);
 }
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "convgrad/npy.hpp"
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {
@@ -31,7 +31,7 @@ std::int64_t made_channels(const Options& options, const ShapeOptions& shape,
   }
   if (shape.out_channels > 0) return shape.out_channels;
   const std::int64_t M = std::max<std::int64_t>(shape.multiplier, 1);
-  const bool last = attributes.data_format.empty() || parse_data_format(op, attributes.data_format);
+  const bool last = parse_data_format(op, attributes.data_format);
   // A shape of the wrong rank is refused where it is checked.
   const std::int64_t C = x.shape.size() < 2 ? 1 : last ? x.shape.back() : x.shape[1];
   return std::max<std::int64_t>(checked_mul(C, M, "C x multiplier"), 1);

@@ -459,20 +459,6 @@ Command verify_command(VerifyCommand& o) {
   return command("verify", "check a gradient against the reference", kVerifyFooter, o, add_verify);
 }
 
-Command batch_command(BatchOptions& o) {
-  Command result =
-      command("batch", "compute or verify many problems, one a line", kBatchFooter, o, add_batch);
-  result.checks_report_itself = true;
-  return result;
-}
-
-Command completion_command(CompletionOptions& o) {
-  Command result =
-      command("completion", "print completions for a shell", kCompletionFooter, o, add_completion);
-  result.is_never_quiet = true;
-  return result;
-}
-
 }  // namespace
 
 std::vector<Command> job_commands(VerifyCommand& options) {
@@ -484,7 +470,8 @@ std::vector<Command> commands_of(AllOptions& all) {
           verify_command(all.verify),
           command("compare", "compare two arrays of any shape", kCompareFooter, all.compare,
                   add_compare),
-          batch_command(all.batch),
+          command("batch", "compute or verify many problems, one a line", kBatchFooter, all.batch,
+                  add_batch),
           command("bench", "measure the speed of gradients", kBenchFooter, all.bench, add_bench),
           command("generate", "make x, dy and their golden gradient", kGenerateFooter, all.generate,
                   add_generate),
@@ -494,7 +481,8 @@ std::vector<Command> commands_of(AllOptions& all) {
                   add_inspect),
           command("info", "say what this program and this machine can do", kInfoFooter, all.info,
                   add_info),
-          completion_command(all.completion)};
+          command("completion", "print completions for a shell", kCompletionFooter, all.completion,
+                  add_completion)};
 }
 
 }  // namespace convgrad::cli

@@ -7,11 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <span>
 
-#include "files/tensor_name.hpp"
-#include "files/text_file.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 #include "report/values.hpp"
 #include "version.hpp"
@@ -28,8 +26,7 @@ Json dtype_json(const NpyHeader& header) {
 }
 
 bool is_readable_again(const std::string& path) {
-  std::error_code ignored;
-  return path != "-" && std::filesystem::is_regular_file(split_tensor_name(path).file, ignored);
+  return path != "-" && is_regular(split_tensor_name(path).file);
 }
 
 constexpr const char* kRed = "\033[1;31m";
@@ -37,9 +34,16 @@ constexpr const char* kGreen = "\033[1;32m";
 constexpr const char* kYellow = "\033[1;33m";
 constexpr const char* kPlain = "\033[0m";
 
-bool is_set(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && *value != '\0';
+// Returns true if this stream (STDOUT_FILENO, STDERR_FILENO) may be coloured. always and never say
+// it themselves. auto, the default, allows it on a terminal if TERM is not dumb and NO_COLOR
+// (https://no-color.org) is not set, or empty.
+bool is_colored(const Options& options, int stream) {
+  if (options.color == "always") return true;
+  const char* const no_color = std::getenv("NO_COLOR");
+  if (options.color == "never" || (no_color != nullptr && *no_color != '\0')) return false;
+  const char* terminal = std::getenv("TERM");
+  const bool dumb = terminal != nullptr && std::strcmp(terminal, "dumb") == 0;
+  return !dumb && isatty(stream) == 1;
 }
 
 bool is_off = false;
@@ -61,19 +65,6 @@ Json part_fields(Range images, std::int64_t of_images, Range slices, std::int64_
           {"nodes", nodes}};
 }
 
-}  // namespace
-
-double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
-
-Json error_json(int status, const std::string& message, const std::string& hint) {
-  return {{"code", status}, {"message", message}, {"hint", hint.empty() ? Json() : Json(hint)}};
-}
-
-Json problem_fields(const WgradProblem& problem) {
-  return {
-      {"op", op_name(problem.op)}, {"attrs", problem_json(problem)}, {"work", work_json(problem)}};
-}
-
 // OpenBLAS's configuration begins with its name and version.
 Json blas_json() {
   const BlasInfo blas = blas_info();
@@ -87,6 +78,19 @@ Json blas_json() {
           {"core", blas.core},
           {"parallel", blas.parallel},
           {"OPENBLAS_CORETYPE", core_variable != nullptr ? Json(core_variable) : Json()}};
+}
+
+}  // namespace
+
+double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
+
+Json error_json(int status, const std::string& message, const std::string& hint) {
+  return {{"code", status}, {"message", message}, {"hint", hint.empty() ? Json() : Json(hint)}};
+}
+
+Json problem_fields(const WgradProblem& problem) {
+  return {
+      {"op", op_name(problem.op)}, {"attrs", problem_json(problem)}, {"work", work_json(problem)}};
 }
 
 Json common_json(const std::string& command, const std::string& command_line,
@@ -288,10 +292,12 @@ std::string general(long double value, int digits) {
 
 void check_replaceable(const std::string& lead, const std::string& path, std::string_view start,
                        const std::string& kind) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  if (!is_regular(path)) return;
   const std::string flag = lead.substr(0, lead.find_first_of("=:"));
-  const std::string found = read_start(path, start.size(), flag + ": ");
+  FileSource file(path, flag + ": ");
+  std::string found(start.size(), '\0');
+  found.resize(static_cast<std::size_t>(
+      file.read(reinterpret_cast<std::byte*>(found.data()), std::ssize(found), 0)));
   if (found.empty() || found == start) return;
   misuse(lead, path, " exists and is no ", kind, Hint("remove it, or name another file"));
 }
@@ -300,14 +306,6 @@ void write_file(const std::string& path, std::string_view text, const OutputOpti
   OutputFile file(path, options);
   file.write(text.data(), text.size());
   file.commit();
-}
-
-bool is_colored(const Options& options, int stream) {
-  if (options.color == "always") return true;
-  if (options.color == "never" || is_set("NO_COLOR")) return false;
-  const char* terminal = std::getenv("TERM");
-  const bool dumb = terminal != nullptr && std::strcmp(terminal, "dumb") == 0;
-  return !dumb && isatty(stream) == 1;
 }
 
 std::string colored_verdict(const Options& options, const std::string& text) {

@@ -42,7 +42,6 @@ using ReportPointer = std::unique_ptr<const Report>;
 // until something has loaded it.
 Json common_json(const std::string& command, const std::string& command_line,
                  const std::map<std::string, std::string>& tags);
-Json blas_json();
 
 // Returns what went wrong: the exit status, the message, and the part of it that says how to fix
 // it, null if none does.
@@ -108,11 +107,6 @@ void check_replaceable(const std::string& lead, const std::string& path, std::st
 
 // Writes to standard output ("-") or to a file, which appears complete or not at all.
 void write_file(const std::string& path, std::string_view text, const OutputOptions& options = {});
-
-// Returns true if this stream (STDOUT_FILENO, STDERR_FILENO) may be coloured. always and never say
-// it themselves. auto, the default, allows it on a terminal if TERM is not dumb and NO_COLOR
-// (https://no-color.org) is not set, or empty.
-bool is_colored(const Options& options, int stream);
 
 // Colours the verdict of "MATCH: ..." and "MISMATCH: ..." where standard output may have it.
 std::string colored_verdict(const Options& options, const std::string& text);

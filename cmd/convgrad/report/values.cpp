@@ -2,10 +2,9 @@
 
 #include <array>
 #include <bit>
-#include <filesystem>
 #include <vector>
 
-#include "files/byte_source.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {
@@ -41,12 +40,8 @@ std::string hash_of_values(NpyReader reader) {
 
 std::string hash_of_file(const std::string& path) {
   constexpr std::int64_t kPieceBytes = std::int64_t{1} << 18;
-  std::error_code ignored;
-  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   // Opening a FIFO would wait for its writer.
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    bad_input(path, ": has no hash, expected a regular file");
-  }
+  if (is_special(path)) bad_input(path, ": has no hash, expected a regular file");
   FileSource file(path);
   TensorHash sum;
   std::vector<std::byte> piece(kPieceBytes);

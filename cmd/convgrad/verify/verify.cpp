@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <numeric>
 
-#include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "generate/signs.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
