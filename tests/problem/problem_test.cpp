@@ -303,7 +303,7 @@ TEST_CASE("what does not fit is named with axis, found and expected") {
   check_refused(tensor("x", {8, 9, 3}), dy, a,
                 "x[None] for one image, x[..., None] for one channel");
   a.data_format = "NCHW";
-  check_refused(tensor("x", {8, 9, 3}), dy, a, "x[:, None] of one channel");
+  check_refused(tensor("x", {8, 9, 3}), dy, a, "x[:, None] for one channel");
   a.data_format.clear();
   a.padding = "causal";
   check_refused(x, dy, a, "'causal' is unknown, expected SAME", ErrorKind::usage);
