@@ -239,15 +239,13 @@ struct Program {
     apply_variables(command);
     options->files = command.rows.files();
     check_known("--color", options->color, {"auto", "always", "never"});
-    // A script for a shell is what was asked for, like a file: CONVGRAD_QUIET must not empty it.
-    if (options->quiet && command.name != "completion") turn_off_text(*options);
+    if (options->quiet && !command.is_never_quiet) turn_off_text(*options);
     std::string prefix;
     for (const auto& [option, variable] : options->variables) {
       prefix += cat(variable, "=", shell_quoted(std::getenv(variable.c_str())), " ");
     }
     options->command_line = prefix + line;
-    // batch looks at its manifest's files before it checks what the report replaces.
-    if (command.name != "batch") check_report_replaces_nothing(*options);
+    if (!command.checks_report_itself) check_report_replaces_nothing(*options);
     return run_command(command.name);
   }
 

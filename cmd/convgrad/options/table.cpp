@@ -459,6 +459,20 @@ Command verify_command(VerifyCommand& o) {
   return command("verify", "check a gradient against the reference", kVerifyFooter, o, add_verify);
 }
 
+Command batch_command(BatchOptions& o) {
+  Command result =
+      command("batch", "compute or verify many problems, one a line", kBatchFooter, o, add_batch);
+  result.checks_report_itself = true;
+  return result;
+}
+
+Command completion_command(CompletionOptions& o) {
+  Command result =
+      command("completion", "print completions for a shell", kCompletionFooter, o, add_completion);
+  result.is_never_quiet = true;
+  return result;
+}
+
 }  // namespace
 
 std::vector<Command> job_commands(VerifyCommand& options) {
@@ -470,8 +484,7 @@ std::vector<Command> commands_of(AllOptions& all) {
           verify_command(all.verify),
           command("compare", "compare two arrays of any shape", kCompareFooter, all.compare,
                   add_compare),
-          command("batch", "compute or verify many problems, one a line", kBatchFooter, all.batch,
-                  add_batch),
+          batch_command(all.batch),
           command("bench", "measure the speed of gradients", kBenchFooter, all.bench, add_bench),
           command("generate", "make x, dy and their golden gradient", kGenerateFooter, all.generate,
                   add_generate),
@@ -481,8 +494,7 @@ std::vector<Command> commands_of(AllOptions& all) {
                   add_inspect),
           command("info", "say what this program and this machine can do", kInfoFooter, all.info,
                   add_info),
-          command("completion", "print completions for a shell", kCompletionFooter, all.completion,
-                  add_completion)};
+          completion_command(all.completion)};
 }
 
 }  // namespace convgrad::cli

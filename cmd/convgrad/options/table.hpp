@@ -103,7 +103,11 @@ struct Command {
   std::string name, help;
   const char* footer;  // of --help
   Options& options;
-  Rows rows;                // which set them
+  Rows rows;  // which set them
+  // batch looks at its manifest's files before it checks what the report replaces.
+  bool checks_report_itself = false;
+  // A script for a shell is what was asked for, like a file: CONVGRAD_QUIET must not empty it.
+  bool is_never_quiet = false;
   CLI::App* app = nullptr;  // as it is bound
 };
 
