@@ -11,6 +11,7 @@
 #include "commands.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "files/array.hpp"
+#include "files/tensor_source.hpp"
 #include "generate/signs.hpp"
 #include "job/job.hpp"
 #include "job/job_files.hpp"
@@ -85,7 +86,7 @@ void check_is_free(const std::string& path, const char* what, const GenerateOpti
   try {
     check_array_output(path, {!options.clobber});
   } catch (const Error& error) {
-    if (options.clobber || !fs::is_regular_file(array_target(path).file)) throw;
+    if (options.clobber || !is_regular(array_target(path).file)) throw;
     throw Error(error.kind(), path, ": exists already",
                 Hint("name another ", what, ", or replace it with --clobber"));
   }

@@ -10,14 +10,11 @@
 namespace convgrad::cli {
 
 // What is found, in numpy's words and as JSON.
-class CompareReport final : public Report {
+class CompareReport final : public MatchReport {
  public:
-  int exit_status() const override { return match() ? 0 : 1; }
-  const char* status() const override { return match() ? "match" : "mismatch"; }
   std::string text() const override;
   Json json() const override;
-
-  bool match() const { return refused.empty() && comparison.match(); }
+  bool matches() const override { return refused.empty() && comparison.match(); }
 
   Tensors tensors;                    // got and want
   std::string got, want;              // names of the files
@@ -33,22 +30,18 @@ class CompareReport final : public Report {
 };
 
 // What is found of all names: those that both have, and those of one side.
-class CollectionReport final : public Report {
+class CollectionReport final : public MatchReport {
  public:
-  int exit_status() const override { return matches() ? 0 : 1; }
-  const char* status() const override { return matches() ? "match" : "mismatch"; }
   std::string text() const override;
   Json json() const override;
+  bool matches() const override {
+    return only_got.empty() && only_want.empty() &&
+           std::ranges::all_of(arrays, [](const auto& one) { return one.second.matches(); });
+  }
 
   std::string got, want;  // names of the archives or folders
   std::vector<std::pair<std::string, CompareReport>> arrays;
   Words only_got, only_want;
-
- private:
-  bool matches() const {
-    return only_got.empty() && only_want.empty() &&
-           std::ranges::all_of(arrays, [](const auto& one) { return one.second.match(); });
-  }
 };
 
 ReportPointer compare(const CompareOptions& options);

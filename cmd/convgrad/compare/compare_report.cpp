@@ -78,7 +78,7 @@ std::string part_text(std::int64_t part, std::int64_t whole) {
 
 Json comparison_json(const CompareReport& r) {
   const ArrayComparison& c = r.comparison;
-  Json json = {{"verdict", r.match() ? "match" : "mismatch"},
+  Json json = {{"verdict", r.status()},
                {"got", r.got},
                {"want", r.want},
                {"criterion", criterion_text(r)},
@@ -105,13 +105,13 @@ Json comparison_json(const CompareReport& r) {
 std::string CompareReport::text() const {
   const CompareReport& r = *this;
   const ArrayComparison& c = comparison;
-  std::string text = cat(r.match() ? "MATCH: " : "MISMATCH: ", r.got, " against ", r.want, ": ");
+  std::string text = cat(r.matches() ? "MATCH: " : "MISMATCH: ", r.got, " against ", r.want, ": ");
   if (!r.refused.empty()) {
     return cat(text, r.refused, "\n",
                saves_difference ? "No difference is written, since shapes or dtypes differ\n" : "");
   }
   text += dtypes_and_shape(r) + "\n";
-  text += cat(r.match() ? "Equal to tolerance " : "Not equal to tolerance ", criterion_text(r),
+  text += cat(r.matches() ? "Equal to tolerance " : "Not equal to tolerance ", criterion_text(r),
               r.tolerance.equal_nan ? "" : ", NaN equals nothing", "\n");
   text += cat("Mismatched elements: ", part_text(c.mismatches, c.count), "\n");
   text += worst_lines(r, "absolute", &LargestErrors::abs);
@@ -139,15 +139,15 @@ std::string CollectionReport::text() const {
   std::string lines;
   std::int64_t equal = 0;
   for (const auto& [name, array] : arrays) {
-    equal += array.match() ? 1 : 0;
-    lines += cat(array.match() ? "match     " : "mismatch  ", name, "  ");
+    equal += array.matches() ? 1 : 0;
+    lines += cat(array.matches() ? "match     " : "mismatch  ", name, "  ");
     if (!array.refused.empty()) {
       lines += cat(array.refused, "\n");
       continue;
     }
     const ArrayComparison& c = array.comparison;
     lines += dtypes_and_shape(array);
-    if (!array.match()) {
+    if (!array.matches()) {
       lines +=
           cat(", ", part_text(c.mismatches, c.count), ", first", place(array, c.first_mismatch));
     }

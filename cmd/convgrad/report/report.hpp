@@ -38,6 +38,14 @@ class Report {
 };
 using ReportPointer = std::unique_ptr<const Report>;
 
+// Says whether one thing is as another: that is its status.
+class MatchReport : public Report {
+ public:
+  virtual bool matches() const = 0;
+  int exit_status() const final { return matches() ? 0 : 1; }
+  const char* status() const final { return matches() ? "match" : "mismatch"; }
+};
+
 // Returns the fields that every command has: schema, command line, tool. That of OpenBLAS is null
 // until something has loaded it.
 Json common_json(const std::string& command, const std::string& command_line,

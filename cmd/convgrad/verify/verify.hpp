@@ -117,15 +117,13 @@ struct DiagnosisReport {
   Json json() const;
 };
 
-class VerifyReport final : public Report, public JudgedCase {
+class VerifyReport final : public MatchReport, public JudgedCase {
  public:
-  int exit_status() const override { return matches() ? 0 : 1; }
-  const char* status() const override { return matches() ? "match" : "mismatch"; }
   std::string text() const override;
   Json json() const override;
   std::string in_short() const override;
 
-  bool matches() const;  // all do
+  bool matches() const override;  // all do
   bool has_rounding() const { return tolerance.criterion == Criterion::rounding; }
   std::size_t shown() const;  // the verdict that is reported in full
   const Comparison& comparison() const { return verdicts[shown()].comparison; }
