@@ -24,10 +24,32 @@ constexpr std::int64_t kMostTerms = std::int64_t{1} << 22;
 
 using List = std::vector<Fault>;
 
+// Reads blocks; once that is timed, until there is no time left.
+class TimedSource final : public BlockSource {
+ public:
+  TimedSource(BlockSource& source, const Evidence& evidence)
+      : source_(source), evidence_(evidence) {}
+  Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) override {
+    if (is_timed) evidence_.stop_if_late();
+    return source_.load(plan, block, memory);
+  }
+  void finish() override { source_.finish(); }
+
+  bool is_timed = false;
+
+ private:
+  BlockSource& source_;
+  const Evidence& evidence_;
+};
+
 class Search {
  public:
   Search(const Suspect& suspect, const Images& images, double multiply_adds, double seconds)
-      : evidence_(suspect, seconds), judge_(evidence_), images_(images), budget_(multiply_adds) {}
+      : evidence_(suspect, seconds),
+        judge_(evidence_),
+        source_(images.source, evidence_),
+        images_{images.plan, source_, images.pool},
+        budget_(multiply_adds) {}
 
   Diagnosis run() {
     const WgradProblem& pb = evidence_.problem();
@@ -68,7 +90,7 @@ class Search {
     const Sample sample = sampled();
     const List faults = known_faults(pb, facts_of(images_));
     try_each(faults);  // whatever time it takes: the budget bounds it
-    is_timed_ = true;
+    source_.is_timed = true;
     const TermsBy terms_by = [&](const auto& entries, const auto& reading) {
       return terms(entries, reading);
     };
@@ -113,14 +135,9 @@ class Search {
     if (found) fits_.push_back({*found, 0, 1});
   }
 
-  // Each pass over x and dy asks for it.
-  const Images& images() const {
-    if (is_timed_) evidence_.stop_if_late();
-    return images_;
-  }
   std::vector<Terms> terms(std::span<const EntryTerms> entries, const Reading& reading) {
     budget_ -= cost(entries.size());
-    return terms_of(entries, reading, images());
+    return terms_of(entries, reading, images_);
   }
 
   void name_nonfinite(const Sample& sample) {
@@ -170,7 +187,7 @@ class Search {
     }
     budget_ -= cost(wanted.size());
     std::vector<EntrySum> sums;
-    if (!wanted.empty()) sums = sums_of(wanted, images());
+    if (!wanted.empty()) sums = sums_of(wanted, images_);
     std::vector<Expected> result;
     std::span<EntrySum> left = sums;
     for (const Fault& f : list) {
@@ -337,8 +354,8 @@ class Search {
 
   const Evidence evidence_;
   const Judge judge_;
+  TimedSource source_;
   const Images images_;
-  bool is_timed_ = false;
   double budget_;  // multiply-adds that are left
   List reported_;
   std::vector<Fitting> fits_;
