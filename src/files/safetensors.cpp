@@ -99,11 +99,24 @@ class HeaderReader {
   }
 
   static std::string_view kind_of(const Json& value) {
-    // In the order of Json::value_t.
-    static constexpr std::string_view kKinds[] = {
-        "null",      "an object",         "a list",   "a string",
-        "a boolean", "a negative number", "a number", "a fraction or too large"};
-    return kKinds[static_cast<std::size_t>(value.type())];
+    switch (value.type()) {
+      case Json::value_t::null:
+        return "null";
+      case Json::value_t::boolean:
+        return "a boolean";
+      case Json::value_t::string:
+        return "a string";
+      case Json::value_t::array:
+        return "a list";
+      case Json::value_t::object:
+        return "an object";
+      case Json::value_t::number_integer:
+        return "a negative number";
+      case Json::value_t::number_float:
+        return "a fraction or too large";
+      default:
+        return "a number";
+    }
   }
 
   // It holds strings alone; nothing here uses them.

@@ -229,6 +229,8 @@ class Places(DiagnosisTest):
         self.names(single(self.dw[..., [k ^ 1 if k < 34 else k for k in range(35)]]),
                    "channel_order", "the output channels are exchanged in pairs, k and k^1",
                    whole=False)
+        for values, text in ((self.dw[..., ::-1], "in reverse order"), (np.roll(self.dw, -4, -1), "shifted by 4")):
+            self.names(single(values), "channel_order", f"its output channels are {text}", whole=False)
 
     def test_taps_exchanged_in_a_channel(self):
         self.use_tiles()

@@ -92,18 +92,28 @@ std::vector<std::size_t> contents(const Evidence& evidence, const Slices& slices
 
 std::string order_text(const Slicing& s, const std::vector<std::size_t>& from) {
   const std::size_t n = from.size();
+  const auto all = [&](const std::function<std::size_t(std::size_t)>& map) {
+    for (std::size_t i = 0; i < n; ++i) {
+      if (from[i] != map(i)) return false;
+    }
+    return true;
+  };
   Positions moved;
-  bool pairs = true;
   for (std::size_t i = 0; i < n; ++i) {
     if (from[i] != i) moved.push_back(i);
-    pairs = pairs && from[i] == ((i ^ 1) < n ? i ^ 1 : i);
   }
   if (moved.size() == 2) {
     return cat("the ", s.name, "s ", s.label(moved[0]), " and ", s.label(moved[1]),
                " are exchanged");
   }
-  if (pairs) {
+  if (all([&](std::size_t i) { return (i ^ 1) < n ? i ^ 1 : i; })) {
     return cat("the ", s.name, "s are exchanged in pairs, ", s.letter, " and ", s.letter, "^1");
+  }
+  if (all([&](std::size_t i) { return n - 1 - i; })) {
+    return cat("its ", s.name, "s are in reverse order");
+  }
+  if (all([&](std::size_t i) { return (i + from[0]) % n; })) {
+    return cat("its ", s.name, "s are shifted by ", from[0]);
   }
   std::string text;
   for (std::size_t i = 0; i < std::min(n, kMostNamed); ++i) {
