@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <tuple>
 
 #include "check/block_walk.hpp"
@@ -321,15 +322,21 @@ void TermLayout::choose(const std::vector<Candidate>& candidates) {
     const Entry& entry = entries_[e];
     if (!(entry.squares > 0)) return;
     const Layout& layout = layouts_[0];  // boxes are of no other
-    const BoxSums sums(entry.terms[0], layout.places);
+    std::optional<BoxSums> sums;         // where there are boxes
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       const Candidate& c = candidates[i];
-      std::array<Range, 4> box{};
-      for (std::size_t a = 0; a < 4; ++a) {
-        const Range& range = c.part.box[a];
-        box[a] = {layout.place(a, range.begin), layout.place(a, range.end - 1) + 1};
+      double sum = 0;
+      if (c.part.is_wave) {
+        sum = std::sqrt(entry.powers[c.layout][c.at]);
+      } else {
+        std::array<Range, 4> box{};
+        for (std::size_t a = 0; a < 4; ++a) {
+          const Range& range = c.part.box[a];
+          box[a] = {layout.place(a, range.begin), layout.place(a, range.end - 1) + 1};
+        }
+        if (!sums) sums.emplace(entry.terms[0], layout.places);
+        sum = sums->of(box);
       }
-      const double sum = c.part.is_wave ? std::sqrt(entry.powers[c.layout][c.at]) : sums.of(box);
       walks[i][e] = c.part.walk(sum) / entry.squares;
     }
   });

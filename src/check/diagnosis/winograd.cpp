@@ -20,18 +20,16 @@ constexpr double kLargerErrors = 4, kOtherRoundings = 1.0 / 16;
 constexpr std::int64_t kMost = 6;  // pixels of x
 using Matrix = std::array<std::array<double, kMost>, kMost>;
 struct Form {
-  std::int64_t dy, x;  // pixels of a tile, along an axis
+  std::int64_t dy;     // pixels of a tile, along an axis
   Matrix of_x, of_dy;  // rows make the transformed pixels
   Matrix taps;         // rows make the taps of products
 };
-constexpr Form kNone = {1, 1, {{{1}}}, {{{1}}}, {{{1}}}};  // an axis with one tap
+constexpr Form kNone = {1, {{{1}}}, {{{1}}}, {{{1}}}};  // an axis with one tap
 constexpr Form kForms[] = {{2,
-                            4,
                             {{{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, -1, 0, 1}}},
                             {{{1, 0}, {.5, .5}, {.5, -.5}, {0, 1}}},
                             {{{1, 1, 1, 0}, {0, 1, -1, 0}, {0, 1, 1, 1}}}},
                            {4,
-                            6,
                             {{{4, 0, -5, 0, 1, 0},
                               {0, -4, -4, 1, 1, 0},
                               {0, 4, -4, -1, 1, 0},
@@ -64,7 +62,7 @@ Matrix transformed(const Matrix& a, const Matrix& tile, const Matrix& b,
   return result;
 }
 
-// Sums all taps of a pair of channels, whose terms these are.
+// Sums all taps of a pair of channels, whose terms these are; the first one has all of dy.
 Matrix summed(const WgradProblem& pb, std::span<const Terms> taps, const Form& h, const Form& w,
               DType type) {
   const std::int64_t P = pb.axis[1].out, Q = pb.axis[2].out;
@@ -83,10 +81,7 @@ Matrix summed(const WgradProblem& pb, std::span<const Terms> taps, const Form& h
           const auto tap = static_cast<std::size_t>((i - a) * S + j - b);
           const auto to_row = static_cast<std::size_t>(i), to = static_cast<std::size_t>(j);
           x[to_row][to] = taps[tap].x[pixel];
-          if (i > a || j > b) continue;
-          for (const Terms& one : taps) {  // of those that see padding there it is 0
-            if (one.dy[pixel] != 0) dy[to_row][to] = one.dy[pixel];
-          }
+          if (i == a && j == b) dy[to_row][to] = taps[0].dy[pixel];
         }
       }
       const Matrix u = transformed(h.of_x, x, w.of_x, type);
@@ -129,8 +124,13 @@ std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
       entries.push_back(entry_terms(pb, tap * cells + pair));
     }
   }
-  const std::vector<Terms> terms = terms_by(entries, plain_reading(pb));
+  std::vector<Terms> terms = terms_by(entries, plain_reading(pb));
   const auto taps = static_cast<std::size_t>(pb.taps());
+  for (std::size_t e = 0; e < terms.size(); ++e) {  // of a tap that sees padding dy is 0
+    for (std::size_t i = 0; i < terms[e].dy.size(); ++i) {
+      if (terms[e].dy[i] != 0) terms[e / taps * taps].dy[i] = terms[e].dy[i];
+    }
+  }
   for (const DType type : {DType::f16, DType::bf16}) {
     for (const Form& form : kForms) {
       evidence.stop_if_late();

@@ -247,7 +247,7 @@ RegisterTile register_tile(const OuterProductIsa<Element>& isa, std::int64_t row
   };
   RegisterTile best = tile(isa.max_rows, 2);
   // Lower tiles are more, each of which reads the columns again, from the second cache: tiles of 3
-  // rows with three vectors took up to 1.4 times as long as those of 6 with two (21 joined rows).
+  // rows with three vectors took 1.2 times as long as those of 6 with two (21 joined rows).
   if (isa.wide_rows > 0) {
     const RegisterTile wide = tile(isa.wide_rows, 3);
     if (wide.cost < 0.95 * best.cost) best = wide;
