@@ -9,6 +9,7 @@ import operator
 import jsonschema
 import numpy as np
 from harness import ROOT, CliTest, ExampleFolder, commands, parse_report, raw_npy, save, small
+from test_archives import safetensors_bytes
 
 SCHEMA = json.loads((ROOT / "docs/report.schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -175,6 +176,11 @@ class Reports(SchemaTest):
         self.report("reduce", "1.npz", "2.npz", "-o", "sum.npy", status=0)
         self.report("reduce", "2.npz", "-o", "sum.npy", status=3)
 
+    def test_a_gradient_without_elements(self):
+        for name, shape in (("x0.npy", (2, 4, 4, 0)), ("dy0.npy", (2, 4, 4, 3))):
+            save(self.folder / name, np.zeros(shape))
+        self.report("verify", "--op", "conv2d", "-i", "x0.npy", "-g", "dy0.npy", "-k", "1", "-p", "valid", status=0)
+
     def test_streams_and_archives(self):
         np.savez(self.folder / "all.npz", x=self.problem.x.astype("f4"), i=[1, 2])
         self.report("inspect", "all.npz", status=0)
@@ -201,7 +207,9 @@ class Reports(SchemaTest):
     def test_inspect_and_info(self):
         save(self.folder / "odd.npy", [1.5, float("nan"), float("inf")])
         save(self.folder / "empty.npy", [])
-        self.report("inspect", "x.npy", "odd.npy", "empty.npy", status=0)
+        self.write("x.bin", bytes(96))
+        self.write("t.safetensors", safetensors_bytes({"x": ("float32", np.zeros(2))}))
+        self.report("inspect", "x.npy", "odd.npy", "empty.npy", "x.bin:float32[2,12]", "t.safetensors:x", status=0)
         self.report("inspect", "x.npy", "i.npy", "none.npy", status=3)
         self.report("info", status=0)
         self.report("info", "--peaks", "-t", 1, status=0)
