@@ -84,8 +84,8 @@ struct SliceGrid {
 };
 SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid);
 // Returns the step that cuts `count` channels into the fewest equal tiles of at most `most`, or one
-// more: where all tasks are tiles, `others` beside each of these, few of them are even in number,
-// as 3 take two threads as long as 4.
+// more: a few tasks, a tile of a slice and `others` beside it each, are even in number, as 3 take
+// two threads as long as 4, and 9 as long as 10.
 std::int64_t tile_step(const WgradProblem& problem, const ChunkGrid& grid, std::int64_t count,
                        std::int64_t most, std::int64_t others);
 // Makes `slices` slices, if chunks and images allow: in `partitions` partitions or more, of

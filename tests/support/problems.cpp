@@ -120,6 +120,7 @@ std::vector<ProblemSpec> basic_problems() {
       {"16 groups of 4 to 8", "conv2d", 1, 64, 128, 16, {{9, 3}, {20, 3}}},
       {"depthwise, multiplier 2, wide", "depthwise", 2, 35, 70, 35, {{12, 3}, {13, 3}}},
       {"one output channel", "conv2d", 2, 70, 1, 1, {{9, 3}, {13, 3}}},
+      {"1x1 to 24, one vector and a half", "conv2d", 2, 20, 24, 1, {{9, 1}, {13, 1}}},
       {"3 channels to 2", "conv2d", 2, 3, 2, 1, {{9, 5}, {13, 3}}},
       {"taps far apart", "conv2d", 3, 20, 24, 1, {{9, 3, 1, 3}, {9, 3, 1, 4}}},
       {"3-D, panels for a plane of taps", "conv3d", 1, 64, 4, 1, {{5, 3}, {30, 3}, {30, 3}}},

@@ -98,8 +98,9 @@ template <typename Set, int Count, typename V>
 #pragma GCC unroll 8
   for (int j = 0; j < Count; j += 2) {
     Bits bits = load<Bits>(at + j * VectorOf<Set, float>::kLanes);
-#ifndef __aarch64__  // where no operation reads memory
-    __asm__("" : "+v"(bits));  // else it is loaded for each of the two
+    // Else operations that may read memory, as those of NEON cannot, would load it twice.
+#ifndef __aarch64__
+    __asm__("" : "+v"(bits));
 #endif
     values[j] = (V)(bits << 16);
     values[j + 1] = (V)(bits & 0xffff0000u);

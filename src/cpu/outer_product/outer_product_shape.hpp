@@ -264,18 +264,15 @@ struct TileForm {
 
 // Tells whether a tile reads the tensors as they are: that is faster where a packed value would
 // meet few others, and fewer where register tiles are small, as each of them reads all pixels
-// again. Pixels a multiple of 4 KiB apart share a few sets of a cache. `columns` are whole vectors:
-// behind the last there may be nothing.
+// again. Pixels a multiple of 4 KiB apart share a few sets of a cache.
 template <typename Element>
-bool reads_tensors(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
-                   std::int64_t columns) {
+bool reads_tensors(const OuterProductIsa<Element>& isa, const WgradProblem& problem) {
   constexpr std::int64_t kBytes = sizeof(Element);
   const std::int64_t c = problem.group_c(), k = problem.group_k();
   const std::int64_t cells = std::int64_t{isa.max_rows} * isa.max_columns;
   std::int64_t packed = c;  // values of x for each pixel
   for (const SpatialAxis& axis : problem.axis) packed *= std::min(axis.taps, axis.stride);
   return problem.channels_last && dtype_bytes(problem.dtype) == kBytes &&
-         columns % (isa.max_columns / 2) == 0 &&
          8 * problem.taps() * c * k <= 3 * cells * (packed + k) &&
          problem.C * problem.axis[2].stride * kBytes % 4096 != 0 && problem.K * kBytes % 4096 != 0;
 }
@@ -301,7 +298,8 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   // Joined rows are side by side in x, too, where taps are, and where none sees padding.
   const SpatialAxis& w = problem.axis[2];
   const bool in_x = !panels.joined || (problem.groups == 1 && w.dilation == 1 && !sees_padding(w));
-  form.in_place = in_x && reads_tensors(isa, problem, form.swapped ? rows : k);
+  // What is loaded as a vector, or half of one, is there: behind the last there may be nothing.
+  form.in_place = in_x && (form.swapped ? rows : k) % part == 0 && reads_tensors(isa, problem);
   return form;
 }
 
