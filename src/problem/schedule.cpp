@@ -118,7 +118,8 @@ ChunkGrid even_chunks(const WgradProblem& problem, std::int64_t most_pixels,
     grid.pieces = ceil_div(extent, grid.step);
     grid.count = grid.pieces * outer;
   };
-  const std::int64_t pieces = ceil_div(units, most_pixels / inner / unit);
+  const std::int64_t most = most_pixels / inner;
+  const std::int64_t pieces = extent <= most ? 1 : ceil_div(units, most / unit);
   cut(pieces);
   if (grid.count % 2 == 1 && grid.count > 1 && grid.count < kFewChunks) cut(pieces + 1);
   return grid;

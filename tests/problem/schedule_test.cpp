@@ -308,6 +308,7 @@ TEST_CASE("longer chunks leave as many slices as threads need") {
       {{"many tiles", "conv2d", 16, 512, 512, 1, {{14, 3}, {14, 3}}}, 1, 1},
       {{"more images", "conv2d", 64, 37, 53, 1, {{28, 3}, {28, 3}}}, 13, 8},
       {{"few pixels", "conv2d", 1, 64, 64, 1, {{7, 3}, {7, 3}}}, 1, 1},
+      {{"7 and 6 images", "conv2d", 13, 512, 512, 1, {{7, 3}, {7, 3}}}, 1, 1},
   };
   for (const Case& c : cases) {
     CAPTURE(c.spec.name);
