@@ -128,6 +128,13 @@ TEST_CASE("images are read from the blocks that hold them") {
   }
 }
 
+TEST_CASE("a slight error of one element among thousands is told its place") {
+  const Case c(make({"3x3", "conv2d", 1, 32, 32, 1, {{6, 3}, {6, 3}}}, DType::f32, true));
+  std::vector<double> values = c.reference.values;
+  values[4 * 32 * 32 + 3 * 32 + 5] += 40 * c.reference.scales[4 * 32 * 32 + 3 * 32 + 5];
+  CHECK(c.diagnose_values(values).where == "the element r 1, s 1, c 3, k 5");
+}
+
 TEST_CASE("orders of the filter's axes") {
   const WgradProblem pb = make({"3x2", "conv2d", 1, 4, 5, 1, {{5, 3}, {5, 2}}}, DType::f32, true);
   CHECK(own_order(pb).name == "HWIO");

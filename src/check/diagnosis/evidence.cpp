@@ -112,7 +112,7 @@ double Evidence::mark_planes(std::vector<Marked>& marks) const {
     if (!wrong) others.add(errors_[at]);
   }
   if (others.count > 0 && others.wrong()) return 0;
-  return in > 0 ? seen / in : 1;
+  return in > 0 ? seen / in : 0;
 }
 
 Positions Evidence::choose(std::size_t count) const {
