@@ -104,13 +104,10 @@ std::string accuracy_text(const VerifyReport& r, const Comparison& c) {
 
 // Returns "[5,9,13]", a pixel of out_backprop.
 std::string pixel_text(const WgradProblem& pb, std::int64_t pixel) {
-  std::vector<std::int64_t> at;
-  for (std::size_t a = 3; a-- > 0;) {
-    if (static_cast<int>(a) >= 3 - pb.spatial_rank()) at.insert(at.begin(), pixel % pb.axis[a].out);
-    pixel /= pb.axis[a].out;
-  }
-  at.insert(at.begin(), pixel);
-  return bracketed(at);
+  const std::array<std::int64_t, 4> at = pixel_place(pb, pixel);
+  std::vector<std::int64_t> shown(at.end() - pb.spatial_rank(), at.end());
+  shown.insert(shown.begin(), at[0]);
+  return bracketed(shown);
 }
 
 std::string structure_text(const VerifyReport& r, const Structure& s) {
