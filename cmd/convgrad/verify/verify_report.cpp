@@ -34,14 +34,10 @@ Json error_json(const WgradProblem& pb, const ElementError& error) {
   return json;
 }
 
-const char* kind_name(GroupKind kind) {
-  static constexpr const char* kNames[] = {"all",     "tap",  "input_channel", "output_channel",
-                                           "element", "limit"};
-  return kNames[static_cast<std::size_t>(kind)];
-}
-
 Json group_json(const WgradProblem& pb, const GroupError& error) {
-  Json json = {{"kind", kind_name(error.kind)}};
+  constexpr const char* kKinds[] = {"all",     "tap",  "input_channel", "output_channel",
+                                    "element", "limit"};
+  Json json = {{"kind", kKinds[static_cast<std::size_t>(error.kind)]}};
   if (error.kind == GroupKind::tap) json["tap"] = tap_position(pb, error.index);
   if (error.kind == GroupKind::input_channel || error.kind == GroupKind::output_channel) {
     json["channel"] = error.index;
@@ -361,12 +357,8 @@ Json compare_json(const VerifyReport& r) {
 }  // namespace
 
 std::vector<std::int64_t> tap_position(const WgradProblem& pb, std::int64_t tap) {
-  std::vector<std::int64_t> index;
-  const std::int64_t S = pb.axis[2].taps, R = pb.axis[1].taps;
-  if (pb.spatial_rank() > 2) index.push_back(tap / S / R);
-  if (pb.spatial_rank() > 1) index.push_back(tap / S % R);
-  index.push_back(tap % S);
-  return index;
+  const TapPlace at = tap_place(pb, tap);
+  return {at.end() - pb.spatial_rank(), at.end()};
 }
 
 std::vector<std::int64_t> element_position(const WgradProblem& problem, std::int64_t index) {
