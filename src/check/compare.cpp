@@ -28,23 +28,16 @@ constexpr double kRightPart = 0.65;
 
 // The bits of a value of dtype as an integer that grows with the value; both zeros are 0.
 std::int64_t ordered_bits(DType dtype, double value) {
-  const auto order = [](std::uint64_t bits, int width) {
-    const std::uint64_t sign = std::uint64_t{1} << (width - 1);
-    const auto magnitude = static_cast<std::int64_t>(bits & (sign - 1));
-    return (bits & sign) != 0 ? -magnitude : magnitude;
-  };
-  switch (dtype) {
-    case DType::f16:
-      return order(half_bits(value), 16);
-    case DType::bf16:
-      return order(bfloat16_bits(value), 16);
-    case DType::f32:
-      return order(std::bit_cast<std::uint32_t>(static_cast<float>(value)), 32);
-    case DType::f64:
-      return order(std::bit_cast<std::uint64_t>(value), 64);
-    default:
-      return order(float8_bits(dtype, value), 8);
+  static_assert(std::endian::native == std::endian::little);
+  std::uint64_t bits = 0;
+  if (is_float8(dtype)) {
+    bits = float8_bits(dtype, value);
+  } else {
+    round_to(dtype, &value, 1, &bits);
   }
+  const std::uint64_t sign = std::uint64_t{1} << (8 * dtype_bytes(dtype) - 1);
+  const auto magnitude = static_cast<std::int64_t>(bits & (sign - 1));
+  return (bits & sign) != 0 ? -magnitude : magnitude;
 }
 
 // Half the distance from a number of out to the next one, away from or towards 0.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,6 +54,7 @@ struct Images {
   const Plan& plan;
   BlockSource& source;
   TaskPool& pool;
+  std::function<void()> before_block = {};  // may throw, to end what reads
 };
 
 // About so many multiply-adds may be spent, and after so many seconds it stops, with what it has

@@ -28,8 +28,10 @@ inline EntryTerms entry_terms(const WgradProblem& pb, std::int64_t index) {
 // eighth, and restarted after so many; ReferenceSum does the same.
 struct SumRules {
   SumRules(const WgradProblem& problem, const Summation& summation)
-      : every(term_count(problem) < kLookedAtEach), longest(summation.longest_sum) {}
-  bool every;
+      : compensated(problem.dtype == DType::f64),
+        every(term_count(problem) < kLookedAtEach),
+        longest(summation.longest_sum) {}
+  bool compensated, every;
   std::int64_t longest;
 };
 
@@ -40,15 +42,17 @@ struct EntrySum {
   float plain_run = 0;
   std::int64_t pixels = 0;
 
-  template <typename Scalar>
   void add(double x, double dy, const SumRules& rules) {
-    constexpr bool kCompensated = std::is_same_v<Scalar, double>;
-    run.add<kCompensated, true, false, true>(x, dy);
-    if constexpr (!kCompensated) plain_run += static_cast<float>(x) * static_cast<float>(dy);
+    if (rules.compensated) {
+      run.add<true, true, false, true>(x, dy);
+    } else {
+      run.add<false, true, false, true>(x, dy);
+      plain_run += static_cast<float>(x) * static_cast<float>(dy);
+    }
     const bool looked_at = ++pixels % kBatchPixels == 0;
     if (rules.every || looked_at) run.walk += run.sum * run.sum;
-    if (looked_at) keep_plain_errors(sums(kCompensated), 1);
-    if (rules.longest > 0 && pixels % rules.longest == 0) restart(sums(kCompensated), 1);
+    if (looked_at) keep_plain_errors(sums(rules.compensated), 1);
+    if (rules.longest > 0 && pixels % rules.longest == 0) restart(sums(rules.compensated), 1);
   }
   TermSums sums(bool compensated) {
     double* const rest = compensated ? &run.compensation : nullptr;

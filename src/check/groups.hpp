@@ -1,6 +1,7 @@
 // groups.hpp - which taps and channels the entries of a gradient belong to.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -9,10 +10,10 @@
 
 namespace convgrad {
 
-// The places of an entry: its tap, channel of a group, x channel, dy channel, group and dy channel
-// in it.
+// The places of an entry: its index, tap, channel of a group, x channel, dy channel, group and dy
+// channel in it.
 struct EntryPlaces {
-  std::size_t tap, c, x, k, group, in_group;
+  std::size_t index, tap, c, x, k, group, in_group;
 };
 
 // Returns the index of an entry by its position among those at indices, or all where there are
@@ -21,12 +22,20 @@ inline std::int64_t index_at(std::span<const std::int64_t> indices, std::size_t 
   return indices.empty() ? static_cast<std::int64_t>(at) : indices[at];
 }
 
+// Returns the place of a pixel of dy, counted over these: n, z, p, q.
+inline std::array<std::int64_t, 4> pixel_place(const WgradProblem& pb, std::int64_t pixel) {
+  const auto& [z, p, q] = pb.axis;
+  return {pixel / q.out / p.out / z.out, pixel / q.out / p.out % z.out, pixel / q.out % p.out,
+          pixel % q.out};
+}
+
 // Returns the index of the group of that kind to which an entry there belongs.
 inline std::size_t group_of(GroupKind kind, const EntryPlaces& at) {
-  return kind == GroupKind::tap             ? at.tap
-         : kind == GroupKind::input_channel ? at.x
-         : kind == GroupKind::all           ? 0
-                                            : at.k;
+  return kind == GroupKind::all              ? 0
+         : kind == GroupKind::tap            ? at.tap
+         : kind == GroupKind::input_channel  ? at.x
+         : kind == GroupKind::output_channel ? at.k
+                                             : at.index;
 }
 
 // Visits entries in their order: those at indices, in [tap][c][k] order, or all where there are
@@ -40,14 +49,15 @@ class PlaceWalk {
         Kg_(static_cast<std::size_t>(pb.group_k())) {}
 
   EntryPlaces next() {
+    std::size_t index = at_++;
     if (!indices_.empty()) {
-      const auto index = static_cast<std::size_t>(indices_[at_++]);
+      index = static_cast<std::size_t>(indices_[index]);
       k_ = index % K_;
       c_ = index / K_ % Cg_;
       tap_ = index / K_ / Cg_;
     }
     const std::size_t group = K_ == Kg_ ? 0 : k_ / Kg_;
-    const EntryPlaces places = {tap_, c_, group * Cg_ + c_, k_, group, k_ - group * Kg_};
+    const EntryPlaces places = {index, tap_, c_, group * Cg_ + c_, k_, group, k_ - group * Kg_};
     if (++k_ == K_) {
       k_ = 0;
       if (++c_ == Cg_) {

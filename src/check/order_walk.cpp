@@ -7,6 +7,7 @@
 #include <optional>
 #include <tuple>
 
+#include "base/integers.hpp"
 #include "check/block_walk.hpp"
 #include "check/entry_sum.hpp"
 
@@ -300,14 +301,13 @@ std::vector<TermLayout::Candidate> TermLayout::widest(Entry& entry) const {
     if (layout.folded) continue;  // its neighbours are far from each other
     const double mean = entry.squares / static_cast<double>(volume(layout.places));
     Candidate box = {{}, l, 0};
-    if (!largest_box(terms, layout.places, mean, box.part.box)) continue;
+    if (!largest_box(terms, layout.places, mean, box.places)) continue;
     for (std::size_t a = 0; a < 4; ++a) {
-      Range& range = box.part.box[a];
-      // The first pixel of a place, and the first of the next one.
+      // The first pixel of a place.
       const auto pixel = [&](std::int64_t place) {
-        return (place * layout.pixels[a] + layout.places[a] - 1) / layout.places[a];
+        return ceil_div(place * layout.pixels[a], layout.places[a]);
       };
-      range = {pixel(range.begin), pixel(range.end)};
+      box.part.box[a] = {pixel(box.places[a].begin), pixel(box.places[a].end)};
     }
     found.push_back(box);
   }
@@ -321,22 +321,12 @@ void TermLayout::choose(const std::vector<Candidate>& candidates) {
     const auto e = static_cast<std::size_t>(task);
     const Entry& entry = entries_[e];
     if (!(entry.squares > 0)) return;
-    const Layout& layout = layouts_[0];  // boxes are of no other
-    std::optional<BoxSums> sums;         // where there are boxes
+    std::optional<BoxSums> boxes;  // of the first layout, as there are in no other
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       const Candidate& c = candidates[i];
-      double sum = 0;
-      if (c.part.is_wave) {
-        sum = std::sqrt(entry.powers[c.layout][c.at]);
-      } else {
-        std::array<Range, 4> box{};
-        for (std::size_t a = 0; a < 4; ++a) {
-          const Range& range = c.part.box[a];
-          box[a] = {layout.place(a, range.begin), layout.place(a, range.end - 1) + 1};
-        }
-        if (!sums) sums.emplace(entry.terms[0], layout.places);
-        sum = sums->of(box);
-      }
+      if (!c.part.is_wave && !boxes) boxes.emplace(entry.terms[0], layouts_[0].places);
+      const double sum =
+          c.part.is_wave ? std::sqrt(entry.powers[c.layout][c.at]) : boxes->of(c.places);
       walks[i][e] = c.part.walk(sum) / entry.squares;
     }
   });

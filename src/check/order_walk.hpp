@@ -73,7 +73,8 @@ class TermLayout final : public BlockSum {
   struct Candidate {
     PixelPart part;
     std::size_t layout = 0;
-    std::size_t at = 0;  // of a wave: in powers
+    std::size_t at = 0;             // of a wave: in powers
+    std::array<Range, 4> places{};  // of a box: part.box, in those of the layout
   };
   template <typename Scalar>
   void add_entry(const Block& block, std::size_t index);

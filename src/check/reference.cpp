@@ -35,6 +35,22 @@ struct Pending {
   Buffer dy, plain;
 };
 
+// Widens neighbouring channels of dy. Returns whether one is 0.
+template <typename Scalar>
+bool widen_row(const Scalar* first, std::int64_t step, std::int64_t count, double* row,
+               float* plain) {
+  if constexpr (std::is_same_v<Scalar, float>) {
+    if (step == 1) return widen(first, count, row, plain);
+  }
+  bool zeros = false;
+  for (std::int64_t k = 0; k < count; ++k) {
+    row[k] = to_double(first[k * step]);
+    plain[k] = static_cast<float>(row[k]);
+    zeros = zeros || row[k] == 0;
+  }
+  return zeros;
+}
+
 }  // namespace
 
 // A task is some channels of one group, under one tap.
@@ -78,26 +94,6 @@ TermSums ReferenceSum::sums_from(std::int64_t cell) {
           from(plain_run_, cell), from(plain_error_, cell),  from(expected_.values, cell),
           from(plain_, cell)};
 }
-
-namespace {
-
-// Widens neighbouring channels of dy. Returns whether one is 0.
-template <typename Scalar>
-bool widen_row(const Scalar* first, std::int64_t step, std::int64_t count, double* row,
-               float* plain) {
-  if constexpr (std::is_same_v<Scalar, float>) {
-    if (step == 1) return widen(first, count, row, plain);
-  }
-  bool zeros = false;
-  for (std::int64_t k = 0; k < count; ++k) {
-    row[k] = to_double(first[k * step]);
-    plain[k] = static_cast<float>(row[k]);
-    zeros = zeros || row[k] == 0;
-  }
-  return zeros;
-}
-
-}  // namespace
 
 template <typename Scalar>
 void ReferenceSum::add_task(const Block& block, const Channels& at) {

@@ -40,6 +40,28 @@ double cut_off(double n, DType data, const Summation& summation) {
 // The root mean square of plain sums' errors over n elements stays below this by chance.
 double plain_limit(double n) { return kPlainSlack * group_factor(n, 8); }
 
+// Adds b, of which c is what float64 has lost already, to a sum that is value + tail.
+void add_with_rest(double b, double c, double& value, double& tail) {
+  const double sum = value + b, part = sum - value;
+  tail = std::isfinite(sum) ? tail + c + ((value - (sum - part)) + (b - part)) : 0;
+  value = sum;
+}
+
+// Grants the rounding of a number of this size in the accumulator's type.
+void grant_rounding(double unit, double size, double& scale, double& limit) {
+  if (!std::isfinite(size)) return;
+  scale = root_of_squares(scale, unit * size / std::sqrt(3));
+  limit += unit * std::fabs(size);
+}
+
+// Root mean squares of plain sums' errors over groups of so many elements each.
+struct Means {
+  Means(std::int64_t groups, double each)
+      : count(each), limit(plain_limit(each)), rms(static_cast<std::size_t>(groups)) {}
+  double count, limit;  // what chance does not exceed
+  std::vector<double> rms;
+};
+
 }  // namespace
 
 double root_of_squares(double a, double b) {
@@ -94,24 +116,6 @@ double walk_scale(double terms, double walk, bool alike, DType data, const Summa
   return std::max(std::sqrt(u * u / 3 * n + cut * cut), drift) * size;
 }
 
-namespace {
-
-// Adds b, of which c is what float64 has lost already, to a sum that is value + tail.
-void add_with_rest(double b, double c, double& value, double& tail) {
-  const double sum = value + b, part = sum - value;
-  tail = std::isfinite(sum) ? tail + c + ((value - (sum - part)) + (b - part)) : 0;
-  value = sum;
-}
-
-// Grants the rounding of a number of this size in the accumulator's type.
-void grant_rounding(double unit, double size, double& scale, double& limit) {
-  if (!std::isfinite(size)) return;
-  scale = root_of_squares(scale, unit * size / std::sqrt(3));
-  limit += unit * std::fabs(size);
-}
-
-}  // namespace
-
 void multiply(DType data, double factor, Expected& e) {
   if (factor == 1) return;
   const double u = unit_roundoff(accumulator_dtype(data)), size = std::fabs(factor);
@@ -147,18 +151,6 @@ void add_to_buffer(DType data, DType out, double beta, std::span<const double> b
     if (unit_roundoff(out) > u) grant_rounding(u, e.values[i], e.scales[i], e.limits[i]);
   }
 }
-
-namespace {
-
-// Root mean squares of plain sums' errors over groups of so many elements each.
-struct Means {
-  Means(std::int64_t groups, double each)
-      : count(each), limit(plain_limit(each)), rms(static_cast<std::size_t>(groups)) {}
-  double count, limit;  // what chance does not exceed
-  std::vector<double> rms;
-};
-
-}  // namespace
 
 void set_scales(const WgradProblem& pb, bool whole, const Summation& summation,
                 std::span<const RoundingScale> judged, Expected& expected) {

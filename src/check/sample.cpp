@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <type_traits>
 #include <unordered_set>
 
 #include "base/integers.hpp"
@@ -168,14 +167,13 @@ SampledSum::SampledSum(const WgradProblem& problem, TaskPool& pool,
 
 template <typename Scalar>
 void SampledSum::add_entry(const Block& block, const std::array<Range, 4>& pixels, std::size_t at) {
-  using Sum = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
   const EntryTerms& from = entries_[at];
   EntrySum sum = sums_[at];  // which no other store can be taken to change
   visit_pixel_lines<Scalar>(problem_, block, pixels, from.tap, [&](const PixelLine<Scalar>& line) {
     const Scalar* x = line.x + from.x_channel * block.x_strides.c;
     const Scalar* dy = line.dy + from.dy_channel * block.dy_strides.c;
     for (std::int64_t i = 0; i < line.q.size(); ++i, x += line.x_step, dy += line.dy_step) {
-      sum.add<Sum>(to_double(*x), to_double(*dy), rules_);
+      sum.add(to_double(*x), to_double(*dy), rules_);
     }
   });
   sums_[at] = sum;

@@ -233,29 +233,28 @@ bool is_uneven(const WgradProblem& pb, const EntryErrors& entries) {
   return false;
 }
 
-PixelSum::PixelSum(const WgradProblem& problem, TaskPool& pool, std::span<const double> errors,
-                   std::span<const double> units)
-    : problem_(problem), pool_(pool), errors_(errors.size()), squares_(errors.size()) {
-  // Units differ from what errors are by one factor, which the errors tell.
-  double squares = 0, count = 0, largest = 0;
-  const auto is_used = [&](std::size_t i) {
-    return std::isfinite(errors[i]) && std::isfinite(units[i]) && units[i] > 0;
+PixelSum::PixelSum(const WgradProblem& problem, TaskPool& pool, const EntryErrors& entries)
+    : problem_(problem), pool_(pool), errors_(entries.count), squares_(entries.count) {
+  const auto each = [&](const auto& use) {
+    for (std::size_t i = 0; i < entries.count; ++i) {
+      const EntryError e = entries.at(i);
+      if (std::isfinite(e.error) && std::isfinite(e.unit) && e.unit > 0) use(i, e);
+    }
   };
-  for (std::size_t i = 0; i < errors.size(); ++i) {
-    if (!is_used(i)) continue;
-    const double error = errors[i] / units[i];
-    squares += error * error;
-    ++count;
-    largest = std::max(largest, units[i]);
-  }
-  if (count == 0) return;
+  // Units differ from what errors are by one factor, which the errors tell.
+  Products all;
+  double largest = 0;
+  each([&](std::size_t, const EntryError& e) {
+    all.add(e.error / e.unit, 1);
+    largest = std::max(largest, e.unit);
+  });
+  if (all.count == 0) return;
   unit_ = largest;
-  for (std::size_t i = 0; i < errors.size(); ++i) {
-    if (!is_used(i)) continue;
-    const double unit = units[i] / unit_;
-    errors_[i] = static_cast<float>(errors[i] / unit_);
-    squares_[i] = static_cast<float>(unit * unit * squares / count);
-  }
+  each([&](std::size_t i, const EntryError& e) {
+    const double unit = e.unit / unit_;
+    errors_[i] = static_cast<float>(e.error / unit_);
+    squares_[i] = static_cast<float>(unit * unit * all.errors / all.count);
+  });
 }
 
 template <typename Scalar>

@@ -97,9 +97,8 @@ struct PixelError {
 // dy, summed over k, divided by its spread if errors are independent and of these units each.
 class PixelSum final : public BlockSum {
  public:
-  // errors and units are the gradient's, in [tap][c][k] order; what is not finite counts as 0.
-  PixelSum(const WgradProblem& problem, TaskPool& pool, std::span<const double> errors,
-           std::span<const double> units);
+  // The errors are the whole gradient's; what is not finite counts as 0.
+  PixelSum(const WgradProblem& problem, TaskPool& pool, const EntryErrors& entries);
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t) override { return nullptr; }
 

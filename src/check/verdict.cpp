@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
-#include "check/diagnosis.hpp"
 #include "check/groups.hpp"
 #include "check/order_walk.hpp"
 #include "check/reference_sum.hpp"
@@ -40,7 +40,7 @@ class SecondLook {
     const std::vector<std::size_t> open = open_verdicts(subjects, verdicts);
     if (open.empty()) return {std::move(verdicts), {}};
     Positions all(expected_.values.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+    std::iota(all.begin(), all.end(), std::size_t{0});
     const std::vector<OrderWalk> walks = walks_of(all);
     Expected wide = expected_;
     wide.scales = widened(all, walks, false);
@@ -118,11 +118,7 @@ class SecondLook {
     PlaceWalk places(problem_, indices_);
     for (std::size_t at = 0; at < expected_.values.size(); ++at) {
       const std::size_t of = group_of(group.kind, places.next());
-      const bool one = group.kind == GroupKind::element || group.kind == GroupKind::limit;
-      if (one ? index_at(indices_, at) == group.index
-              : static_cast<std::int64_t>(of) == group.index) {
-        inside.push_back(at);
-      }
+      if (of == static_cast<std::size_t>(group.index)) inside.push_back(at);
     }
     return spread(inside, kLooked);
   }
@@ -255,14 +251,8 @@ class SecondLook {
     if (auto seen = factor_or_digits(problem_, errors, subject.dtype, bias, true)) return seen;
     if (auto inputs = inputs_were_rounded(subject, wide)) return inputs;
     if (!indices_.empty()) return {};
-    std::vector<double> values, units;
-    for (std::size_t i = 0; i < errors.count; ++i) {
-      const EntryError entry = errors.at(i);
-      values.push_back(entry.error);
-      units.push_back(entry.unit);
-    }
-    PixelSum sum(problem_, passes_.pool, values, units);
-    passes_.run(sum, 8 * std::ssize(values));
+    PixelSum sum(problem_, passes_.pool, errors);
+    passes_.run(sum, 8 * static_cast<std::int64_t>(errors.count));
     const PixelError& worst = sum.worst();
     if (worst.spreads < kMostPixelSpreads) return {};
     const double bits = worst.spreads * worst.spreads / 2 / std::log(2.0);  // of a normal number

@@ -127,9 +127,8 @@ TEST_CASE("the terms of one pixel are found in errors that are larger") {
   const std::vector<double> want = reference_of(kProblem, x.data(), dy.data()).values;
   auto* const numbers = reinterpret_cast<float*>(dy.data());
   const auto judged = [&](const std::vector<double>& errors) {
-    const std::vector<double> units(kCount, 3.0);
     TaskPool pool(2);
-    PixelSum sum(kProblem, pool, errors, units);
+    PixelSum sum(kProblem, pool, entries_of(errors, errors, 3.0));
     MemorySource source(x.data(), dy.data());
     sum_blocks(reference_plan(kProblem), source, sum);
     return sum.worst();

@@ -126,7 +126,6 @@ class VerifyReport final : public MatchReport, public JudgedCase {
   bool matches() const override;  // all do
   bool has_rounding() const { return tolerance.criterion == Criterion::rounding; }
   std::size_t shown() const;  // the verdict that is reported in full
-  const Comparison& comparison() const { return verdicts[shown()].comparison; }
 
   Tolerance tolerance;
   VerifyCommand options;

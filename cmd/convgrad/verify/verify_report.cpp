@@ -34,14 +34,10 @@ Json error_json(const WgradProblem& pb, const ElementError& error) {
   return json;
 }
 
-const char* kind_name(GroupKind kind) {
-  static constexpr const char* kNames[] = {"all",     "tap",  "input_channel", "output_channel",
-                                           "element", "limit"};
-  return kNames[static_cast<std::size_t>(kind)];
-}
-
 Json group_json(const WgradProblem& pb, const GroupError& error) {
-  Json json = {{"kind", kind_name(error.kind)}};
+  constexpr const char* kKinds[] = {"all",     "tap",  "input_channel", "output_channel",
+                                    "element", "limit"};
+  Json json = {{"kind", kKinds[static_cast<std::size_t>(error.kind)]}};
   if (error.kind == GroupKind::tap) json["tap"] = tap_position(pb, error.index);
   if (error.kind == GroupKind::input_channel || error.kind == GroupKind::output_channel) {
     json["channel"] = error.index;
@@ -104,13 +100,10 @@ std::string accuracy_text(const VerifyReport& r, const Comparison& c) {
 
 // Returns "[5,9,13]", a pixel of out_backprop.
 std::string pixel_text(const WgradProblem& pb, std::int64_t pixel) {
-  std::vector<std::int64_t> at;
-  for (std::size_t a = 3; a-- > 0;) {
-    if (static_cast<int>(a) >= 3 - pb.spatial_rank()) at.insert(at.begin(), pixel % pb.axis[a].out);
-    pixel /= pb.axis[a].out;
-  }
-  at.insert(at.begin(), pixel);
-  return bracketed(at);
+  const std::array<std::int64_t, 4> at = pixel_place(pb, pixel);
+  std::vector<std::int64_t> shown(at.end() - pb.spatial_rank(), at.end());
+  shown.insert(shown.begin(), at[0]);
+  return bracketed(shown);
 }
 
 std::string structure_text(const VerifyReport& r, const Structure& s) {
@@ -364,12 +357,8 @@ Json compare_json(const VerifyReport& r) {
 }  // namespace
 
 std::vector<std::int64_t> tap_position(const WgradProblem& pb, std::int64_t tap) {
-  std::vector<std::int64_t> index;
-  const std::int64_t S = pb.axis[2].taps, R = pb.axis[1].taps;
-  if (pb.spatial_rank() > 2) index.push_back(tap / S / R);
-  if (pb.spatial_rank() > 1) index.push_back(tap / S % R);
-  index.push_back(tap % S);
-  return index;
+  const TapPlace at = tap_place(pb, tap);
+  return {at.end() - pb.spatial_rank(), at.end()};
 }
 
 std::vector<std::int64_t> element_position(const WgradProblem& problem, std::int64_t index) {

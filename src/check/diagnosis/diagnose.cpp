@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <set>
 
 #include "base/integers.hpp"
-#include "check/diagnosis.hpp"
+#include "base/messages.hpp"
 #include "check/diagnosis/search.hpp"
 
 namespace convgrad {
@@ -24,32 +25,56 @@ constexpr std::int64_t kMostTerms = std::int64_t{1} << 22;
 
 using List = std::vector<Fault>;
 
-// Reads blocks; once that is timed, until there is no time left.
-class TimedSource final : public BlockSource {
- public:
-  TimedSource(BlockSource& source, const Evidence& evidence)
-      : source_(source), evidence_(evidence) {}
-  Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) override {
-    if (is_timed) evidence_.stop_if_late();
-    return source_.load(plan, block, memory);
+// Returns "dy[3,2,2,5]", in the order of the file.
+std::string element_text(const WgradProblem& pb, bool of_x, const EntryTerms& entry,
+                         std::int64_t pixel) {
+  const std::array<std::int64_t, 4> out = pixel_place(pb, pixel);
+  std::vector<std::int64_t> at = {out[0]};
+  for (const std::size_t a : spatial_axes(pb)) {
+    at.push_back(of_x ? input_at(pb.axis[a], out[a + 1], entry.tap[a]) : out[a + 1]);
   }
-  void finish() override { source_.finish(); }
+  at.insert(pb.channels_last ? at.end() : at.begin() + 1,
+            of_x ? entry.x_channel : entry.dy_channel);
+  return (of_x ? "x" : "dy") + bracketed(at);
+}
 
-  bool is_timed = false;
-
- private:
-  BlockSource& source_;
-  const Evidence& evidence_;
-};
+// Names elements of x and dy that should make entries NaN or infinite, and says what these are.
+std::string nonfinite_text(const Evidence& evidence, const Sample& sample) {
+  const WgradProblem& pb = evidence.problem();
+  std::set<std::string> sources;
+  bool zeros = true, sums = true;
+  for (std::size_t e = 0; e < sample.at.size(); ++e) {
+    const std::size_t at = sample.at[e];
+    const double got = evidence.got(at);
+    if (std::isfinite(evidence.want(at)) || !std::isfinite(got)) continue;
+    const EntryTerms entry = entry_terms(pb, evidence.index(at));
+    double sum = 0, magnitude = 0;
+    for (std::size_t i = 0; i < sample.terms[e].x.size(); ++i) {
+      const double x = sample.terms[e].x[i], dy = sample.terms[e].dy[i];
+      for (const bool of_x : {true, false}) {
+        if (std::isfinite(of_x ? x : dy)) continue;
+        sources.insert(element_text(pb, of_x, entry, static_cast<std::int64_t>(i)));
+      }
+      if (!std::isfinite(x * dy)) continue;
+      sum += x * dy;
+      magnitude += std::fabs(x * dy);
+    }
+    zeros = zeros && got == 0;
+    sums = sums && std::fabs(got - sum) <= error_bound(pb, pb.out_dtype, sum, magnitude);
+  }
+  std::string text;
+  if (!sources.empty()) text = cat(", as ", *sources.begin());
+  if (sources.size() > 1) text += cat(" and ", sources.size() - 1, " more");
+  if (!text.empty()) text += sources.size() > 1 ? " have" : " has";
+  return text + (zeros  ? "; it is 0 there"
+                 : sums ? "; it is the sum of the other terms there"
+                        : "");
+}
 
 class Search {
  public:
   Search(const Suspect& suspect, const Images& images, double multiply_adds, double seconds)
-      : evidence_(suspect, seconds),
-        judge_(evidence_),
-        source_(images.source, evidence_),
-        images_{images.plan, source_, images.pool},
-        budget_(multiply_adds) {}
+      : evidence_(suspect, seconds), judge_(evidence_), images_(images), budget_(multiply_adds) {}
 
   Diagnosis run() {
     const WgradProblem& pb = evidence_.problem();
@@ -90,7 +115,7 @@ class Search {
     const Sample sample = sampled();
     const List faults = known_faults(pb, facts_of(images_));
     try_each(faults);  // whatever time it takes: the budget bounds it
-    source_.is_timed = true;
+    images_.before_block = [&] { evidence_.stop_if_late(); };
     const TermsBy terms_by = [&](const auto& entries, const auto& reading) {
       return terms(entries, reading);
     };
@@ -152,18 +177,13 @@ class Search {
 
   // One fault that holds everywhere is enough.
   bool settled() const {
-    return std::any_of(fits_.begin(), fits_.end(),
-                       [](const Fitting& fit) { return fit.complexity <= 2; });
+    return std::ranges::any_of(fits_, [](const Fitting& fit) { return fit.complexity <= 2; });
   }
 
   // One rounding of the result comes before the thousands of ways to round its parts.
   bool rounded_once() const { return std::ranges::any_of(fits_, &Fitting::rounds_result); }
 
-  bool is_known(const Fault& f) const {
-    return f.moves_only(evidence_.problem()) && (evidence_.whole() || !f.moved);
-  }
-
-  // Predicts by values that are there, without sums.
+  // Predicts by values that are there, without sums, what only moves.
   Expected predicted_at(const Fault& f, const Positions& at) const {
     Expected predicted;
     for (const std::size_t position : at) {
@@ -178,27 +198,10 @@ class Search {
 
   // Predicts for these entries by each of the list.
   std::vector<Expected> predicted(const List& list, const Positions& at) {
-    const WgradProblem& pb = evidence_.problem();
-    std::vector<Wanted> wanted;
-    for (const Fault& f : list) {
-      for (const std::size_t position : at) {
-        if (!is_known(f)) wanted.push_back({&f.reading, f.terms(pb, evidence_.index(position))});
-      }
-    }
-    budget_ -= cost(wanted.size());
-    std::vector<EntrySum> sums;
-    if (!wanted.empty()) sums = sums_of(wanted, images_);
-    std::vector<Expected> result;
-    std::span<EntrySum> left = sums;
-    for (const Fault& f : list) {
-      if (is_known(f)) {
-        result.push_back(predicted_at(f, at));
-        continue;
-      }
-      result.push_back(expected_of(pb, {}, left.first(at.size())));
-      left = left.subspan(at.size());
-    }
-    return result;
+    std::vector<std::int64_t> indices;
+    for (const std::size_t position : at) indices.push_back(evidence_.index(position));
+    budget_ -= cost(list.size() * at.size());
+    return predictions(list, indices, images_);
   }
 
   // Keeps the fault if it explains these entries.
@@ -223,14 +226,13 @@ class Search {
   // Tells whether one that says the same of every entry stands there already.
   bool is_reported(const Fault& f, const Fit& fit, const Positions& at) const {
     const WgradProblem& pb = evidence_.problem();
-    return fit.parts.empty() &&
-           std::any_of(reported_.begin(), reported_.end(), [&](const Fault& other) {
-             return other.reading == f.reading &&
-                    std::all_of(at.begin(), at.end(), [&](std::size_t position) {
-                      const std::int64_t index = evidence_.index(position);
-                      return other.terms(pb, index) == f.terms(pb, index);
-                    });
-           });
+    const auto says_the_same = [&](const Fault& other) {
+      return other.reading == f.reading && std::ranges::all_of(at, [&](std::size_t position) {
+               const std::int64_t index = evidence_.index(position);
+               return other.terms(pb, index) == f.terms(pb, index);
+             });
+    };
+    return fit.parts.empty() && std::ranges::any_of(reported_, says_the_same);
   }
 
   // Returns those that a few entries do not rule out. Each look may spend a quarter of what is
@@ -256,7 +258,7 @@ class Search {
     const Positions some = evidence_.choose(kLooks[1]);
     List summed;
     for (const Fault& f : list) {
-      if (!is_known(f)) {
+      if (!evidence_.whole() || !f.moves_only(evidence_.problem())) {
         summed.push_back(f);
       } else if (judge_.judge(some, predicted_at(f, some), 0, false, true)) {
         consider(f, evidence_.all(), predicted_at(f, evidence_.all()));
@@ -354,8 +356,7 @@ class Search {
 
   const Evidence evidence_;
   const Judge judge_;
-  TimedSource source_;
-  const Images images_;
+  Images images_;
   double budget_;  // multiply-adds that are left
   List reported_;
   std::vector<Fitting> fits_;

@@ -62,15 +62,10 @@ struct Faults : FaultList {
                 "a convolution that is taken for a cross-correlation",
                 [pb = pb, axes](std::int64_t index) {
                   const std::int64_t cells = pb.group_c() * pb.K;
-                  std::int64_t rest = index / cells, step = 1, flipped = 0;
-                  for (std::size_t a = 3; a-- > 0;) {
-                    const std::int64_t taps = pb.axis[a].taps, tap = rest % taps;
-                    const bool turns = std::find(axes.begin(), axes.end(), a) != axes.end();
-                    flipped += (turns ? taps - 1 - tap : tap) * step;
-                    rest /= taps;
-                    step *= taps;
-                  }
-                  return flipped * cells + index % cells;
+                  TapPlace tap = tap_place(pb, index / cells);
+                  for (const std::size_t a : axes) tap[a] = pb.axis[a].taps - 1 - tap[a];
+                  const std::int64_t row = tap[0] * pb.axis[1].taps + tap[1];
+                  return (row * pb.axis[2].taps + tap[2]) * cells + index % cells;
                 });
     }
   }
@@ -204,10 +199,8 @@ struct Faults : FaultList {
       for (const int step : {1, -1}) {
         const auto change = [&](SpatialAxis& a) { a.*field += step; };
         const Reading reading = changed(axes, change);
-        if (std::any_of(axes.begin(), axes.end(),
-                        [&](std::size_t a) { return reading.axis[a].*field < 1; })) {
-          continue;
-        }
+        const auto is_possible = [&](std::size_t a) { return reading.axis[a].*field >= 1; };
+        if (!std::ranges::all_of(axes, is_possible)) continue;
         add_with_padding(what + "s_off_by_one",
                          cat(named(axes), "one ",
                              step > 0 ? "more: " : "less: ", fields_text(reading, axes, field),
@@ -323,12 +316,10 @@ std::vector<Axes> subsets(const WgradProblem& pb,
     for (std::size_t i = 0; i < all.size(); ++i) {
       if ((bits >> i & 1) != 0) axes.push_back(all[i]);
     }
-    if (std::all_of(axes.begin(), axes.end(), [&](std::size_t a) { return useful(pb.axis[a]); })) {
-      result.push_back(axes);
-    }
+    const auto is_useful = [&](std::size_t a) { return useful(pb.axis[a]); };
+    if (std::ranges::all_of(axes, is_useful)) result.push_back(axes);
   }
-  std::stable_sort(result.begin(), result.end(),
-                   [](const Axes& a, const Axes& b) { return a.size() < b.size(); });
+  std::ranges::stable_sort(result, {}, [](const Axes& axes) { return axes.size(); });
   return result;
 }
 
@@ -348,6 +339,25 @@ EntryTerms Fault::terms(const WgradProblem& problem, std::int64_t index) const {
   EntryTerms result = entry_terms(problem, moved ? moved(index) : index);
   if (x_channel) result.x_channel = x_channel(result.x_channel);
   if (dy_channel) result.dy_channel = dy_channel(result.dy_channel);
+  return result;
+}
+
+std::vector<Expected> predictions(std::span<const Fault> faults,
+                                  std::span<const std::int64_t> indices, const Images& images) {
+  if (faults.empty()) return {};
+  const WgradProblem& pb = images.plan.problem;
+  std::vector<Wanted> wanted;
+  for (const Fault& fault : faults) {
+    for (const std::int64_t index : indices) {
+      wanted.push_back({&fault.reading, fault.terms(pb, index)});
+    }
+  }
+  std::vector<EntrySum> sums = sums_of(wanted, images);
+  std::vector<Expected> result;
+  for (std::size_t f = 0; f < faults.size(); ++f) {
+    result.push_back(
+        expected_of(pb, {}, std::span(sums).subspan(f * indices.size(), indices.size())));
+  }
   return result;
 }
 

@@ -34,6 +34,10 @@ struct Fault {
   EntryTerms terms(const WgradProblem& problem, std::int64_t index) const;
 };
 
+// Returns what the entries at indices would be by each of the faults, in one pass over x and dy.
+std::vector<Expected> predictions(std::span<const Fault> faults,
+                                  std::span<const std::int64_t> indices, const Images& images);
+
 // A list of faults, each of which reads in a way of its own.
 struct FaultList {
   const WgradProblem& pb;
@@ -57,16 +61,19 @@ std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts 
 void add_faults_of_inputs(FaultList& to, const Facts& facts);
 // Adds those in which the memory is taken for another layout, or parts of an image stand alone.
 void add_faults_of_layouts(FaultList& to);
-// Returns those of add_faults_of_inputs() in which x, dy or both are rounded to a usual type.
+// Returns those in which x, dy or both are rounded to a type of 16 bits or more.
 std::vector<Fault> roundings(const WgradProblem& problem);
 
 // An order names the axes of [t][r][s][c][k], outermost first, by letters: D, H, W, I and O.
 // Depthwise has C and M, k = c*M + m, in place of I and O.
 struct FilterOrder {
-  std::string name;                   // "HWIO"
-  std::vector<std::int64_t> extents;  // of the axes as they are named
-  std::vector<std::int64_t> steps;    // of the same axes in [t][r][s][c][k] order
-  std::string exchanged;              // "C and K" if those two alone change places, else ""
+  struct Axis {
+    char letter;
+    std::int64_t extent, step;  // step: in [t][r][s][c][k] order
+  };
+  std::string name;        // "HWIO"
+  std::vector<Axis> axes;  // as they are named
+  std::string exchanged;   // "C and K" if those two alone change places, else ""
 
   // These map the place in memory to the index in [tap][c][k] order, and back.
   std::int64_t index(std::int64_t position) const;
@@ -106,5 +113,8 @@ Place place_of(const WgradProblem& problem, const std::vector<Marked>& entries);
 // Says "k 48-63 (a whole tile of 16)" or "k % 8 == 7 (every 8th)" of values below extent, in order.
 std::string values_text(char letter, std::int64_t extent, const std::vector<std::int64_t>& values,
                         std::int64_t group = 0);
+
+// Says "image 3" or "the pixel p 2, q 5 of image 0"; with a verb "... is left out".
+std::string pixels_text(const WgradProblem& problem, const Pixels& pixels, const std::string& verb);
 
 }  // namespace convgrad::diagnosis

@@ -65,28 +65,30 @@ void add_treatments(FaultList& to, const Facts& facts) {
 
 void add_products(FaultList& to) {
   struct Row {
-    Product product;
+    Treatment product;
     const char* name;
     const char* text;
     const char* cause;
   };
   const Row rows[] = {
-      {Product::flushed, "subnormals_flushed", "products are flushed to 0 where they are subnormal",
-       "-ftz=true, or TensorFlow's CPU ops"},
-      {Product::bf16, "product_precision", "products are rounded to bfloat16 before they are added",
-       "a multiplication in bfloat16"},
-      {Product::f16, "product_precision", "products are rounded to float16 before they are added",
-       "a multiplication in float16 (__hmul2)"},
-      {Product::without_low, "input_precision",
-       "x and dy are split into two bfloat16 numbers each, and the product of the lower ones is "
-       "left out",
-       "three products of bfloat16 numbers (bf16x3) for one of float32"}};
+      {Treatment::flushed, "subnormals_flushed",
+       "products are flushed to 0 where they are subnormal", "-ftz=true, or TensorFlow's CPU ops"},
+      {Treatment::bf16, "product_precision",
+       "products are rounded to bfloat16 before they are added", "a multiplication in bfloat16"},
+      {Treatment::f16, "product_precision", "products are rounded to float16 before they are added",
+       "a multiplication in float16 (__hmul2)"}};
   for (const Row& row : rows) {
-    if (row.product == Product::without_low && unit_roundoff(to.pb.dtype) >= 0x1p-17) continue;
     Reading reading = to.plain;
     reading.product = row.product;
-    to.add(row.name, row.text, row.cause, reading, row.product != Product::flushed);
+    to.add(row.name, row.text, row.cause, reading, row.product != Treatment::flushed);
   }
+  Reading reading = to.plain;
+  reading.without_low = true;
+  if (unit_roundoff(to.pb.dtype) >= 0x1p-17) return;
+  to.add("input_precision",
+         "x and dy are split into two bfloat16 numbers each, and the product of the lower ones is "
+         "left out",
+         "three products of bfloat16 numbers (bf16x3) for one of float32", reading, true);
 }
 
 void add_starts(FaultList& to, bool x, const std::vector<std::int64_t>& starts,
@@ -246,11 +248,17 @@ void add_halos(FaultList& to) {
 
 std::vector<Fault> roundings(const WgradProblem& problem) {
   FaultList all = {problem};
-  add_faults_of_inputs(all, {});
-  std::erase_if(all.list, [](const Fault& fault) {
-    const Treatment x = fault.reading.x.treatment, dy = fault.reading.dy.treatment;
-    const bool usual = !fault.rare || x == Treatment::tf32_even || dy == Treatment::tf32_even;
-    return !rounds_inputs(fault.reading) || !usual;
+  add_treatments(all, {});
+  add_products(all);
+  const auto is_coarse = [](Treatment treatment) {
+    return std::ranges::any_of(treatments(), [&](const TreatmentKind& kind) {
+      return kind.treatment == treatment && kind.bits > 0 && kind.bits < 8;
+    });
+  };
+  std::erase_if(all.list, [&](const Fault& fault) {
+    const Reading& reading = fault.reading;
+    return !rounds_inputs(reading) || is_coarse(reading.x.treatment) ||
+           is_coarse(reading.dy.treatment);
   });
   return std::move(all.list);
 }

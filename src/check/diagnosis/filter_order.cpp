@@ -8,10 +8,10 @@
 namespace convgrad::diagnosis {
 namespace {
 
-struct Axis {
-  char letter;
-  std::int64_t extent, step;
-};
+using Axis = FilterOrder::Axis;
+
+// The orders of FilterFormat, as 2-D filters have them.
+constexpr const char* kFormats[] = {"HWIO", "OIHW", "OHWI"};
 
 // Returns the axes in [t][r][s][c][k] order.
 std::vector<Axis> plain_axes(const WgradProblem& pb) {
@@ -29,12 +29,9 @@ std::vector<Axis> plain_axes(const WgradProblem& pb) {
 }
 
 FilterOrder named_order(const std::vector<Axis>& axes, const std::string& name) {
-  FilterOrder order = {name, {}, {}, ""};
+  FilterOrder order = {name, {}, ""};
   for (const char letter : name) {
-    const auto axis =
-        std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.letter == letter; });
-    order.extents.push_back(axis->extent);
-    order.steps.push_back(axis->step);
+    order.axes.push_back(*std::ranges::find(axes, letter, &Axis::letter));
   }
   return order;
 }
@@ -58,16 +55,16 @@ std::optional<FilterOrder> blocked_order(const WgradProblem& pb, const std::vect
   const Axis &in = axes[axes.size() - 2], &out = axes.back();
   if (pb.op == Op::depthwise || in.extent % block != 0 || out.extent % block != 0) return {};
   FilterOrder order = {
-      "OI", {out.extent / block, in.extent / block}, {out.step * block, in.step * block}, ""};
+      "OI",
+      {{'O', out.extent / block, out.step * block}, {'I', in.extent / block, in.step * block}},
+      ""};
   for (std::size_t a = 0; a + 2 < axes.size(); ++a) {
     order.name += static_cast<char>(axes[a].letter - 'A' + 'a');
-    order.extents.push_back(axes[a].extent);
-    order.steps.push_back(axes[a].step);
+    order.axes.push_back(axes[a]);
   }
   for (const bool o : {!o_inside, o_inside}) {
     order.name += cat(block, o ? "o" : "i");
-    order.extents.push_back(block);
-    order.steps.push_back(o ? out.step : in.step);
+    order.axes.push_back({o ? 'O' : 'I', block, o ? out.step : in.step});
   }
   return order;
 }
@@ -75,8 +72,8 @@ std::optional<FilterOrder> blocked_order(const WgradProblem& pb, const std::vect
 // Leaves out axes of extent 1, whose place does not matter.
 std::string effective(const FilterOrder& order) {
   std::string name;
-  for (std::size_t i = 0; i < order.name.size(); ++i) {
-    if (order.extents[i] > 1) name += order.name[i];
+  for (const Axis& axis : order.axes) {
+    if (axis.extent > 1) name += axis.letter;
   }
   return name;
 }
@@ -85,32 +82,28 @@ std::string effective(const FilterOrder& order) {
 
 std::int64_t FilterOrder::index(std::int64_t position) const {
   std::int64_t result = 0;
-  for (std::size_t i = extents.size(); i-- > 0;) {
-    result += position % extents[i] * steps[i];
-    position /= extents[i];
+  for (std::size_t i = axes.size(); i-- > 0;) {
+    result += position % axes[i].extent * axes[i].step;
+    position /= axes[i].extent;
   }
   return result;
 }
 
 std::int64_t FilterOrder::position(std::int64_t index) const {
   std::int64_t result = 0;
-  for (std::size_t i = 0; i < extents.size(); ++i) {
-    result = result * extents[i] + index / steps[i] % extents[i];
-  }
+  for (const Axis& axis : axes) result = result * axis.extent + index / axis.step % axis.extent;
   return result;
 }
 
 FilterOrder own_order(const WgradProblem& problem) {
-  const char* name = problem.filter_format == FilterFormat::hwio   ? "HWIO"
-                     : problem.filter_format == FilterFormat::oihw ? "OIHW"
-                                                                   : "OHWI";
+  const char* const name = kFormats[static_cast<std::size_t>(problem.filter_format)];
   return named_order(plain_axes(problem), spelled(problem, name));
 }
 
 std::vector<FilterOrder> other_orders(const WgradProblem& problem) {
   const std::vector<Axis> axes = plain_axes(problem);
   std::vector<std::string> names;
-  for (const char* usual : {"HWIO", "OIHW", "OHWI"}) names.push_back(spelled(problem, usual));
+  for (const char* usual : kFormats) names.push_back(spelled(problem, usual));
   for (const char* usual : {"HWOI", "IOHW", "IHWO", "WHIO"}) {  // depthwise: M in front of C
     std::string name = spelled(problem, usual);
     if (problem.op == Op::depthwise) std::swap(name[name.find('C')], name[name.find('M')]);

@@ -40,18 +40,10 @@ class Losses {
   // Returns one row for each fault.
   std::vector<std::vector<double>> of(const std::vector<Fault>& faults,
                                       const Images& images) const {
-    std::vector<diagnosis::Wanted> wanted;
-    for (const Fault& fault : faults) {
-      for (const std::int64_t index : indices_) {
-        wanted.push_back({&fault.reading, fault.terms(pb_, index)});
-      }
-    }
-    std::vector<EntrySum> sums = diagnosis::sums_of(wanted, images);
-    const Expected predicted = expected_of(pb_, {}, sums);
-    std::vector<std::vector<double>> lost(faults.size());
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-      const std::size_t at = i % indices_.size();
-      lost[i / indices_.size()].push_back(predicted.values[i] - expected_.values[at]);
+    std::vector<std::vector<double>> lost;
+    for (Expected& predicted : diagnosis::predictions(faults, indices_, images)) {
+      lost.push_back(std::move(predicted.values));
+      std::ranges::transform(lost.back(), expected_.values, lost.back().begin(), std::minus<>());
     }
     return lost;
   }
@@ -88,13 +80,6 @@ class Losses {
   Expected expected_;
 };
 
-// Types of 8 bits in all are left to the diagnosis: they lose more than the errors of any order.
-bool is_coarse(diagnosis::Treatment treatment) {
-  return std::ranges::any_of(diagnosis::treatments(), [&](const diagnosis::TreatmentKind& kind) {
-    return kind.treatment == treatment && kind.bits > 0 && kind.bits < 8;
-  });
-}
-
 double squares(const std::vector<double>& values) {
   return std::inner_product(values.begin(), values.end(), values.begin(), 0.0);
 }
@@ -104,11 +89,8 @@ double squares(const std::vector<double>& values) {
 std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& images,
                                         double multiply_adds) {
   const WgradProblem& pb = suspect.problem;
-  std::vector<Fault> faults = diagnosis::known_faults(pb);
-  std::erase_if(faults, [](const Fault& fault) {
-    return !rounds_inputs(fault.reading) || is_coarse(fault.reading.x.treatment) ||
-           is_coarse(fault.reading.dy.treatment);
-  });
+  // Types of 8 bits are left to the diagnosis: they lose more than the errors of any order.
+  const std::vector<Fault> faults = diagnosis::roundings(pb);
   if (faults.empty()) return {};
   const Losses first(suspect, std::min(suspect.got.size(), kFirst));
   const std::vector<std::vector<double>> each = first.of(faults, images);

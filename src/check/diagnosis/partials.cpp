@@ -162,7 +162,6 @@ class Splitter {
 
   std::optional<Finding> find() const {
     const WgradProblem& pb = evidence_.problem();
-    const std::size_t first = std::min(kFirstLook, sample_.at.size());
     Splits splits(pb);
     for (Split& split : splits.list) {
       evidence_.stop_if_late();
@@ -170,11 +169,8 @@ class Splitter {
         for (const Stored stored : {Stored::parts, Stored::both, Stored::total}) {
           split.type = type;
           split.stored = stored;
-          // A few entries rule out most splits, which makes the many that are tried cheap.
-          if (!possible(predicted(split, first), 0)) continue;
-          auto found =
-              judged(predicted(split, sample_.at.size()), named(split), stored == Stored::total);
-          if (found) return found;
+          const auto predict = [&](std::size_t count) { return predicted(split, count); };
+          if (auto found = tried(predict, named(split), stored == Stored::total)) return found;
         }
       }
     }
@@ -183,24 +179,30 @@ class Splitter {
 
   // Finds products that are added in a narrow type some at a time: two by HFMA2.
   std::optional<Finding> find_blocks() const {
-    const std::size_t first = std::min(kFirstLook, sample_.at.size());
+    const DType accumulator = accumulator_dtype(evidence_.problem().dtype);
     for (const NarrowSum& how : variants(evidence_.problem())) {
-      if (how.type == accumulator_dtype(evidence_.problem().dtype)) continue;
+      if (how.type == accumulator) continue;
       for (std::size_t pixels = 2; pixels <= kMostBlock; pixels *= 2) {
-        if (!possible(in_blocks(how, pixels, first), 0)) continue;
         const Fit::Part part = {
             "low_precision_sums",
             cat("products are added in ", dtype_name(how.type), ", ", pixels,
-                " pixels at a time, and these sums in ",
-                dtype_name(accumulator_dtype(evidence_.problem().dtype))),
+                " pixels at a time, and these sums in ", dtype_name(accumulator)),
             pixels == 2 ? "__hfma2 on pairs" : "16-bit sums that go to a wider one at times", true};
-        if (auto found = judged(in_blocks(how, pixels, sample_.at.size()), part)) return found;
+        const auto predict = [&](std::size_t count) { return in_blocks(how, pixels, count); };
+        if (auto found = tried(predict, part, false)) return found;
       }
     }
     return std::nullopt;
   }
 
  private:
+  // A few entries rule out most ways to sum, which makes the many that are tried cheap.
+  template <typename Predict>
+  std::optional<Finding> tried(const Predict& predict, const Fit::Part& part, bool total) const {
+    if (!possible(predict(std::min(kFirstLook, sample_.at.size())), 0)) return std::nullopt;
+    return judged(predict(sample_.at.size()), part, total);
+  }
+
   // Predicts by such sums of so many pixels each, which are added without a rounding.
   Expected in_blocks(const NarrowSum& how, std::size_t pixels, std::size_t count) const {
     Expected result;
@@ -242,7 +244,7 @@ class Splitter {
   }
 
   // Returns a finding if that explains the sample but for some slips.
-  std::optional<Finding> judged(Expected all, const Fit::Part& part, bool total = false) const {
+  std::optional<Finding> judged(Expected all, const Fit::Part& part, bool total) const {
     bool bits = true;
     std::set<double> told;  // that rounding does not bring about; each may be so by chance
     const DType out = evidence_.problem().out_dtype;

@@ -1,13 +1,194 @@
-// reading.cpp - see reading.hpp: visits the terms of an entry as a reading has them.
+// reading.cpp - see reading.hpp: reads channels as a reading has their memory and their numbers,
+// and visits the terms of an entry.
 #include "check/diagnosis/reading.hpp"
 
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "base/integers.hpp"
+#include "check/groups.hpp"
 #include "engine/kernel.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
+
+// A channel of x or dy is read as [n][d][h][w], with what stands beside each image.
+struct Channel {
+  bool of_x = false;
+  TensorReading as;
+  std::int64_t channel = 0;
+  auto operator<=>(const Channel&) const = default;  // NOLINT(modernize-use-nullptr)
+  std::int64_t parts() const { return as.beside ? 3 : 1; }
+};
+
+// Fills the plane of a channel from the blocks that have what it reads.
+class Filler {
+ public:
+  Filler(const WgradProblem& problem, const Range& images, const Channel& channel)
+      : pb_(problem),
+        images_(images),
+        c_(channel),
+        extent_(extents_of(problem, channel.of_x)),
+        pixels_(pixels_of(extent_)),
+        channels_(channels_of(problem, channel.of_x)),
+        image_(pixels_ * channels_),
+        plane_(static_cast<std::size_t>(images.size() * channel.parts() * pixels_)) {}
+
+  void add_blocks(const Plan& plan, std::set<std::int64_t>& blocks) const {
+    if (c_.as.memory == Memory::to_chwn) {
+      for (std::int64_t i = 0; i < plan.schedule.blocks.count; ++i) blocks.insert(i);
+    }
+    for (std::int64_t i = 0; i < images_.size() * c_.parts(); ++i) {
+      const std::int64_t begin = start(i);
+      if (begin == kNowhere) continue;
+      // An image that begins at a wrong distance lies across two.
+      for (const std::int64_t at : {begin / image_, (begin + image_ - 1) / image_}) {
+        if (at < pb_.N) blocks.insert(at / plan.schedule.blocks.step);
+      }
+    }
+  }
+
+  template <typename Scalar>
+  void fill(const Block& block) {
+    const auto* const from = static_cast<const Scalar*>(c_.of_x ? block.x : block.dy);
+    const Range there = {block.pixels[0].begin * image_, block.pixels[0].end * image_};
+    const bool mixed = c_.as.memory == Memory::to_chwn;
+    double* to = plane_.data();
+    for (std::int64_t i = 0; i < images_.size() * c_.parts(); ++i, to += pixels_) {
+      const std::int64_t begin = start(i);
+      if (!mixed && (begin >= there.end || begin + image_ <= there.begin)) continue;
+      for (std::int64_t pixel = 0; pixel < pixels_; ++pixel) {
+        std::int64_t place = begin + read_at(pixel);
+        if (mixed) {
+          const std::int64_t rest = place / pb_.N;
+          place = place % pb_.N * image_ + element(rest % pixels_, rest / pixels_);
+        }
+        if (place < there.begin || place >= there.end) continue;
+        to[pixel] = value_of(from + (place - there.begin), images_.begin + i / c_.parts());
+      }
+    }
+  }
+
+  const Channel& channel() const { return c_; }
+  std::vector<double> take() {
+    const bool scaled = c_.as.by == Scaled::pixel_blocks;
+    for (std::size_t begin = 0; scaled && begin < plane_.size(); begin += kScaleBlock) {
+      const std::span block(plane_.data() + begin,
+                            std::min<std::size_t>(kScaleBlock, plane_.size() - begin));
+      double most = 0;
+      for (const double value : block) most = std::max(most, std::fabs(value));
+      for (double& value : block) value = block_treated(value, most);
+    }
+    return std::move(plane_);
+  }
+
+ private:
+  // Returns the start of what a part of the plane holds: an image, or the one before it, itself and
+  // the one after it.
+  std::int64_t start(std::int64_t part) const {
+    const std::int64_t n = images_.begin + part / c_.parts();
+    if (!c_.as.starts.empty()) return c_.as.starts[static_cast<std::size_t>(n)];
+    const std::int64_t other = c_.as.beside ? n + part % 3 - 1 : n;
+    return other >= 0 && other < pb_.N ? other * image_ : kNowhere;
+  }
+
+  // Returns the element of an image by its pixel and channel.
+  std::int64_t element(std::int64_t pixel, std::int64_t channel) const {
+    return pb_.channels_last ? pixel * channels_ + channel : channel * pixels_ + pixel;
+  }
+
+  // Returns the element of an image that is read for a pixel.
+  std::int64_t read_at(std::int64_t pixel) const {
+    const std::int64_t channel = c_.channel, own = element(pixel, channel);
+    const std::int64_t each = c_.as.block, block = pixels_ * each;
+    const std::int64_t H = extent_[1], W = extent_[2];
+    switch (c_.as.memory) {
+      case Memory::other_channel_place:
+        return pb_.channels_last ? channel * pixels_ + pixel : pixel * channels_ + channel;
+      case Memory::h_and_w_swapped:
+        return element((pixel / W / H * W + pixel % W) * H + pixel / W % H, channel);
+      case Memory::turned:  // its columns are where its rows were
+        return pb_.channels_last ? element(own % pixels_, own / pixels_)
+                                 : element(own / channels_, own % channels_);
+      case Memory::blocked:
+        return (channel / each * pixels_ + pixel) * each + channel % each;
+      case Memory::to_blocked:
+        return element(own % block / each, own / block * each + own % each);
+      default:
+        return own;
+    }
+  }
+
+  // Returns a number of image n as the reading treats it.
+  template <typename Scalar>
+  double value_of(const Scalar* at, std::int64_t n) const {
+    const double value = to_double(*at);
+    switch (c_.as.by) {
+      case Scaled::pixel_blocks:  // which takes all pixels
+        return value;
+      case Scaled::channel_blocks: {
+        const std::int64_t step = pb_.channels_last ? 1 : pixels_;
+        const std::int64_t first = c_.channel / kScaleBlock * kScaleBlock;
+        double most = 0;
+        for (std::int64_t i = first; i < std::min(first + kScaleBlock, channels_); ++i) {
+          most = std::max(most, std::fabs(to_double(at[(i - c_.channel) * step])));
+        }
+        return block_treated(value, most);
+      }
+      case Scaled::channels:
+        return treated(value, c_.as.scales[static_cast<std::size_t>(c_.channel)]);
+      case Scaled::images:
+        return treated(value, c_.as.scales[static_cast<std::size_t>(n)]);
+      default:
+        return treated(value, c_.as.parameter);
+    }
+  }
+
+  double treated(double value, double scale) const {
+    return diagnosis::treated(c_.as.treatment, pb_.dtype, value, scale);
+  }
+  // Rounds with the power of two that puts the block's largest number below the type's.
+  double block_treated(double value, double most) const {
+    if (!(most > 0) || !std::isfinite(most)) return value;
+    return treated(value, std::ldexp(1.0, std::ilogb(most) - static_cast<int>(c_.as.parameter)));
+  }
+
+  const WgradProblem& pb_;
+  const Range images_;
+  const Channel& c_;
+  const Extents extent_;
+  const std::int64_t pixels_, channels_, image_;  // image_: elements of one
+  std::vector<double> plane_;
+};
+
+// Holds the channels that some sums need of the images of one block, from all blocks that have
+// them: a reading may take other images than its own.
+struct Planes {
+  Range images;
+  std::map<Channel, std::vector<double>> of;
+};
+
+Planes read_planes(const Images& images, std::int64_t block, const std::set<Channel>& channels,
+                   std::array<BlockMemory, 2>& memory) {
+  const Plan& plan = images.plan;
+  const Block own = images.source.load(plan, block, memory[0]);
+  Planes planes = {own.pixels[0], {}};
+  std::vector<Filler> fillers;
+  std::set<std::int64_t> blocks;
+  for (const Channel& channel : channels) {
+    fillers.emplace_back(plan.problem, planes.images, channel).add_blocks(plan, blocks);
+  }
+  for (const std::int64_t i : blocks) {
+    const Block other = i == block ? own : images.source.load(plan, i, memory[1]);
+    const auto fill = [&](std::int64_t task, auto scalar) {
+      fillers[static_cast<std::size_t>(task)].fill<decltype(scalar)>(other);
+    };
+    run_tasks(images.pool, plan.problem.dtype, std::ssize(fillers), {}, fill);
+  }
+  for (Filler& filler : fillers) planes.of[filler.channel()] = filler.take();
+  return planes;
+}
 
 // At this place outside x the tap meets the padding's constant; at kNowhere it adds nothing.
 constexpr std::int64_t kPadding = kNowhere + 1;
@@ -140,11 +321,24 @@ void read_blocks(std::span<const Wanted> wanted, const Images& images, Use&& use
   }
   std::array<BlockMemory, 2> memory;
   for (std::int64_t index = 0; index < images.plan.schedule.blocks.count; ++index) {
+    if (images.before_block) images.before_block();
     const Planes planes = read_planes(images, index, channels, memory);
     images.pool.run(std::ssize(wanted),
                     [&](std::int64_t task, int) { use(static_cast<std::size_t>(task), planes); });
   }
   images.source.finish();
+}
+
+bool narrows(Treatment t) {
+  return t != Treatment::none && t != Treatment::flushed && t != Treatment::relu;
+}
+
+double product(const Reading& reading, DType dtype, double x, double dy) {
+  if (!reading.without_low) return treated(reading.product, accumulator_dtype(dtype), x * dy);
+  const double high = rounded(DType::bf16, x), other_high = rounded(DType::bf16, dy);
+  const double low = treated(Treatment::bf16_twice, dtype, x) - high;
+  const double other_low = treated(Treatment::bf16_twice, dtype, dy) - other_high;
+  return (high + low) * other_high + high * other_low;
 }
 
 }  // namespace
@@ -160,15 +354,10 @@ Reading plain_reading(const WgradProblem& problem) {
 }
 
 bool rounds_inputs(const Reading& r) {
-  const auto narrows = [](Treatment t) {
-    return t != Treatment::none && t != Treatment::flushed && t != Treatment::relu;
-  };
-  return narrows(r.x.treatment) || narrows(r.dy.treatment) || r.product == Product::without_low;
+  return narrows(r.x.treatment) || narrows(r.dy.treatment) || r.without_low;
 }
 
-bool rounds(const Reading& r) {
-  return rounds_inputs(r) || r.product == Product::f16 || r.product == Product::bf16;
-}
+bool rounds(const Reading& r) { return rounds_inputs(r) || narrows(r.product); }
 
 std::vector<std::int64_t> image_starts(const WgradProblem& pb, bool of_x,
                                        const std::function<std::int64_t(std::int64_t)>& from) {
@@ -184,19 +373,18 @@ std::vector<std::int64_t> image_starts(const WgradProblem& pb, bool of_x,
 }
 
 std::int64_t step_of(const WgradProblem& pb, const Pixels& walk, std::int64_t pixel) {
-  const std::int64_t Q = pb.axis[2].out, P = pb.axis[1].out, image = pb.out_pixels();
   switch (walk.by) {
     case Pixels::By::line:
-      return walk.unit == 2   ? pixel % Q
-             : walk.unit == 1 ? pixel / Q % P
-                              : pixel / Q / P % (image / Q / P);
+      return pixel_place(pb, pixel)[static_cast<std::size_t>(walk.unit) + 1];
     case Pixels::By::place:
-      return pixel % image;
+      return pixel % pb.out_pixels();
     case Pixels::By::tile:
     case Pixels::By::image_tile: {
-      const std::int64_t across = ceil_div(Q, walk.unit), down = ceil_div(P, walk.unit);
-      const std::int64_t tile = pixel / Q % P / walk.unit * across + pixel % Q / walk.unit;
-      return walk.by == Pixels::By::tile ? tile : pixel / image * across * down + tile;
+      const auto [n, z, p, q] = pixel_place(pb, pixel);
+      const std::int64_t across = ceil_div(pb.axis[2].out, walk.unit);
+      const std::int64_t down = ceil_div(pb.axis[1].out, walk.unit);
+      const std::int64_t image = walk.by == Pixels::By::tile ? 0 : n * down;
+      return (image + p / walk.unit) * across + q / walk.unit;
     }
     case Pixels::By::lane:
       return pixel % walk.unit;
@@ -206,25 +394,17 @@ std::int64_t step_of(const WgradProblem& pb, const Pixels& walk, std::int64_t pi
 }
 
 std::int64_t step_count(const WgradProblem& pb, const Pixels& walk) {
-  switch (walk.by) {
-    case Pixels::By::line:
-      return pb.axis[static_cast<std::size_t>(walk.unit)].out;
-    case Pixels::By::place:
-      return pb.out_pixels();
-    case Pixels::By::lane:
-      return walk.unit;
-    case Pixels::By::pixel:
-      return term_count(pb);
-    default:
-      return step_of(pb, walk, term_count(pb) - 1) + 1;
-  }
+  // The last pixel is in the last step, but of lanes.
+  return walk.by == Pixels::By::lane ? walk.unit : step_of(pb, walk, term_count(pb) - 1) + 1;
 }
 
 Facts facts_of(const Images& images) {
   const WgradProblem& problem = images.plan.problem;
   Facts facts;
   Timing timing;
-  const auto add = [&](const void* data, const Range& n, bool of_x) {
+  const auto add = [&](const Block& block, bool of_x) {
+    const void* const data = of_x ? block.x : block.dy;
+    const Range n = block.pixels[0];
     const std::int64_t pixels = pixels_of(extents_of(problem, of_x));
     const std::int64_t channels = channels_of(problem, of_x), size = pixels * channels;
     Facts::Largest& most = of_x ? facts.x : facts.dy;
@@ -245,30 +425,10 @@ Facts facts_of(const Images& images) {
     for (const double value : most.images) most.all = std::max(most.all, value);
   };
   const auto use = [&](const Block& block, std::int64_t) {
-    add(block.x, block.pixels[0], true);
-    add(block.dy, block.pixels[0], false);
+    for (const bool of_x : {true, false}) add(block, of_x);
   };
   stream_blocks(images.plan, images.source, use, timing);
   return facts;
-}
-
-double product(Product how, DType dtype, double x, double dy) {
-  switch (how) {
-    case Product::flushed:
-      return std::fabs(x * dy) < smallest_normal(accumulator_dtype(dtype)) ? 0 : x * dy;
-    case Product::f16:
-      return rounded(DType::f16, x * dy);
-    case Product::bf16:
-      return rounded(DType::bf16, x * dy);
-    case Product::without_low: {
-      const double low = treated(Treatment::bf16_twice, dtype, x) - rounded(DType::bf16, x);
-      const double other = treated(Treatment::bf16_twice, dtype, dy) - rounded(DType::bf16, dy);
-      const double high = rounded(DType::bf16, x);
-      return (high + low) * rounded(DType::bf16, dy) + high * other;
-    }
-    default:
-      return x * dy;
-  }
 }
 
 std::vector<double> running_sums(const Terms& terms) {
@@ -284,22 +444,15 @@ std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& imag
   const Reading plain = plain_reading(problem);
   std::vector<EntrySum> sums(wanted.size());
   const SumRules rules(problem, {});
-  const auto add_to = [&](auto scalar, const Wanted& w, const Planes& planes, EntrySum& sum) {
-    using Scalar = decltype(scalar);
+  read_blocks(wanted, images, [&](std::size_t i, const Planes& planes) {
+    const Wanted& w = wanted[i];
     visit_all(problem, plain, *w.reading, w.terms, planes, [&](const Reading& r, const Term& t) {
       if (r.weight == 0) return;
-      const bool exact = r.product == Product::exact;
+      const bool exact = r.product == Treatment::none && !r.without_low;
       // EntrySum multiplies by itself, so another product goes in as x, with 1 for dy.
-      const double x = exact ? t.x : product(r.product, problem.dtype, t.x, t.dy);
-      sum.add<Scalar>(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);
+      const double x = exact ? t.x : product(r, problem.dtype, t.x, t.dy);
+      sums[i].add(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);
     });
-  };
-  read_blocks(wanted, images, [&](std::size_t i, const Planes& planes) {
-    if (problem.dtype == DType::f64) {
-      add_to(double{}, wanted[i], planes, sums[i]);
-    } else {
-      add_to(float{}, wanted[i], planes, sums[i]);
-    }
   });
   return sums;
 }

@@ -3,8 +3,6 @@
 
 #include <functional>
 #include <limits>
-#include <map>
-#include <set>
 #include <vector>
 
 #include "check/diagnosis.hpp"
@@ -62,9 +60,6 @@ bool changes(const TreatmentKind& kind, DType dtype);
 // parameter is e4m3's, e5m2's and int8's scale (0: none).
 double treated(Treatment treatment, DType dtype, double value, double parameter = 0);
 
-// x and dy add their product, nothing where it is subnormal, the product rounded, or that of x = hi
-// + lo and dy = hi + lo, two bfloat16 numbers each, without lo * lo.
-enum class Product : std::uint8_t { exact, flushed, f16, bf16, without_low };
 // A tap outside x adds nothing, `padding` * dy (which spreads NaN and Inf), or another pixel's x.
 // images: past the ends of the outermost axis the images before and after stand.
 enum class Outside : std::uint8_t { skipped, constant, edge, reflected, wrapped, images };
@@ -83,6 +78,7 @@ struct Pixels {
   Range range;            // empty: all pixels
   bool operator==(const Pixels&) const = default;
 };
+inline constexpr std::int64_t kPixelChunk = 512;  // kernels take so many at a time
 std::int64_t step_of(const WgradProblem& problem, const Pixels& walk, std::int64_t pixel);
 std::int64_t step_count(const WgradProblem& problem, const Pixels& walk);
 
@@ -100,7 +96,9 @@ struct TensorReading {
 struct Reading {
   std::array<SpatialAxis, 3> axis;
   TensorReading x, dy;
-  Product product = Product::exact;
+  Treatment product = Treatment::none;  // of x * dy
+  // x and dy are hi + lo, two bfloat16 numbers each, and lo * lo is left out.
+  bool without_low = false;
   Outside outside = Outside::skipped;
   double padding = 0;
   std::array<Range, 3> in, out;  // positions of x that are there, and of dy that are summed
@@ -143,24 +141,6 @@ struct Facts {
 };
 Facts facts_of(const Images& images);
 
-// A channel of x or dy is read as [n][d][h][w], with what stands beside each image.
-struct Channel {
-  bool of_x = false;
-  TensorReading as;
-  std::int64_t channel = 0;
-  auto operator<=>(const Channel&) const = default;  // NOLINT(modernize-use-nullptr)
-  std::int64_t parts() const { return as.beside ? 3 : 1; }
-};
-
-// Holds the channels that some sums need of the images of one block, from all blocks that have
-// them: a reading may take other images than its own.
-struct Planes {
-  Range images;
-  std::map<Channel, std::vector<double>> of;
-};
-Planes read_planes(const Images& images, std::int64_t block, const std::set<Channel>& channels,
-                   std::array<BlockMemory, 2>& memory);
-
 struct Wanted {
   const Reading* reading;
   EntryTerms terms;
@@ -175,7 +155,6 @@ struct Terms {
 };
 std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Reading& reading,
                             const Images& images);
-double product(Product how, DType dtype, double x, double dy);
 // Returns the sums of the first terms: none, one, two and so on.
 std::vector<double> running_sums(const Terms& terms);
 

@@ -16,40 +16,6 @@ struct Sample {
   Positions at;
   std::vector<Terms> terms;
 };
-// Clues are entries of the sample that are wrong for certain, those that rule out the most first:
-// large errors with small tolerances.
-struct Clue {
-  std::size_t entry;
-  double error, step, scale;  // step: half of the result's
-};
-std::vector<Clue> clues(const Evidence& evidence, const Sample& sample);
-// What a fault adds to each clue's entry at each pixel, in the order n, z, p, q.
-using Added = std::vector<std::vector<double>>;
-
-struct Candidate {
-  Pixels pixels;
-  double misfit = 0;
-  int form = 0;  // how usual such pixels are: 0 is the most usual
-};
-
-// Finds what some pixels do that others do not: every entry's error is a number times what these
-// pixels add to it, which is the difference of two sums of a walk over all pixels. Returns the
-// pixels of the most usual form, by one of the walks; at most as unusual a form is looked for.
-std::vector<Candidate> find_ranges(const WgradProblem& problem, const std::vector<Clue>& clues,
-                                   const Added& added, const std::vector<Pixels>& walks,
-                                   double number, int least_usual);
-// Tells whether the terms of all pixels are the errors.
-bool fits_everywhere(const std::vector<Clue>& clues, const Added& added);
-// Returns the walk in the order n, z, p, q, lines, places, tiles and lanes.
-std::vector<Pixels> all_walks(const WgradProblem& problem);
-// Returns how usual it is that a piece of this form is lost.
-int form_of(const WgradProblem& problem, const Pixels& pixels);
-inline constexpr int kImages = 0, kEnds = 8, kAnyForm = 9;
-// Says "image 3" or "the pixel p 2, q 5 of image 0"; with a verb "... is left out".
-std::string pixels_text(const WgradProblem& problem, const Pixels& pixels, const std::string& verb);
-
-// Names elements of x and dy that should make entries NaN or infinite, and says what these are.
-std::string nonfinite_text(const Evidence& evidence, const Sample& sample);
 // Finds pixels that are left out or counted twice, still to be confirmed.
 std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& sample);
 // Returns the terms of some entries by another reading.

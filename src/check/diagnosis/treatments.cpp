@@ -3,15 +3,11 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 
 #include "check/diagnosis/reading.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
-
-constexpr double kFloat16 = 65504;
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 // TensorFloat-32 is PTX's, the 8-bit floats are OCP's (8-bit Floating Point Specification).
 constexpr TreatmentKind kTreatments[] = {
@@ -23,14 +19,13 @@ constexpr TreatmentKind kTreatments[] = {
      "cvt.rn.tf32, XF32, or a tf32 type of a library", true, 11, -126},
     {Treatment::tf32_cut, "cut off to TF32",
      "float32 that goes to a tensor core without cvt.rna.tf32", false, 11, -126, Ties::cut},
-    {Treatment::f16, "rounded to float16", "autocast to float16", false, 11, -14, Ties::even,
-     kFloat16},
+    {Treatment::f16, "rounded to float16", "autocast to float16", false, 11, -14},
     {Treatment::bf16, "rounded to bfloat16", "autocast, or set_float32_matmul_precision('medium')",
      false, 8, -126},
     {Treatment::bf16_cut, "cut off to bfloat16",
      "the upper halves of float32 numbers, without rounding", false, 8, -126, Ties::cut},
     {Treatment::f16_cut, "cut off to float16", "a conversion that rounds towards 0", true, 11, -14,
-     Ties::cut, kFloat16},
+     Ties::cut, 65504},
     {.treatment = Treatment::flushed,
      .text = "flushed to 0 where they are subnormal",
      .cause = "-ftz=true, -ffast-math, or torch.set_flush_denormal",
@@ -69,10 +64,8 @@ double narrowed(const TreatmentKind& kind, double value) {
                       : kind.ties == Ties::away ? std::round(steps)
                                                 : std::trunc(steps);
   const double result = std::ldexp(kept, unit);
-  if (kind.most == 0 || std::fabs(result) <= kind.most) return result;
-  // The types of 8 bits saturate, as libraries convert to them.
-  const bool saturates = kind.ties == Ties::cut || kind.most != kFloat16;
-  return std::copysign(saturates ? kind.most : kInfinite, value);
+  // Libraries saturate where they convert to types of 8 bits, and where they cut off.
+  return kind.most == 0 ? result : std::clamp(result, -kind.most, kind.most);
 }
 
 // Rounds with a scale. int8 divides in float32, as kernels and numpy do for float32 data.
