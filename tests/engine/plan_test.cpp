@@ -181,6 +181,6 @@ TEST_CASE("few threads take wide tiles, many narrow ones") {
     return make_plan(problem, this_machine(), options).tiles();
   };
   CHECK(tiles_of_threads(2) == 1);
-  CHECK(tiles_of_threads(7) == 3);  // 3 slices
+  CHECK(tiles_of_threads(7) == 3);   // 3 slices
   CHECK(tiles_of_threads(64) == 6);  // 5 of 3 slices are an odd number of tasks
 }
