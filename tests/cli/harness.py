@@ -1,7 +1,8 @@
 """What the command-line tests share: running convgrad, .npy files of any kind, the definition.
 
-Needs only Python's standard library, numpy and, for the schema of reports, jsonschema. The gradient is computed here from its definition,
-in float64, so that a test's expectation shares nothing with the program.
+Needs only Python's standard library, numpy and, for the schema of reports, jsonschema. The gradient
+is computed here from its definition, in float64, so that a test's expectation shares nothing with
+the program.
 """
 import contextlib
 import copy
