@@ -61,7 +61,7 @@ class Compute(ReportTest):
 
     def test_a_report_that_cannot_be_written(self):
         for name, status in (("/dev/full", 5), ("none/r.json", 3), (".", 3)):
-            self.refuses(status, [name], *self.problem.args(), f"--json={name}")
+            self.assert_one_error(self.run_here(*self.problem.args(), f"--json={name}"), status, name)
 
     def test_dry_run_has_no_timing(self):
         report = self.report(*self.problem.args(), "--dry-run")

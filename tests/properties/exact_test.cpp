@@ -198,7 +198,8 @@ TEST_CASE("the result is the reference's, rounded, in every filter format and dt
         }
         std::vector<std::byte> got(
             static_cast<std::size_t>(problem.dw_count() * dtype_bytes(problem.out_dtype)));
-        filter_gradient(problem, x.data(), dy.data(), got.data(), {.threads = c.threads});
+        filter_gradient(problem, x.data(), dy.data(), got.data(),
+                        PlanOptions{.threads = c.threads});
         if (got != tensor_of(problem.out_dtype, want)) {
           return cat("wrong with --filter-format ", name, " --out-dtype ", out, "\n",
                      repeat_lines(c, cat(" --filter-format ", name, " --out-dtype ", out)));
