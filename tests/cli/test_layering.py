@@ -1,7 +1,7 @@
 """Flag, CONVGRAD_* variable, default: in this order. test_options.py has the variable of each option."""
 import re
 
-from harness import ROOT, CliTest, Problem, npy_bytes, small
+from harness import ROOT, CliTest, Problem, npy_bytes, parse_report, small
 
 
 class LayeringTest(CliTest):
@@ -90,7 +90,9 @@ class Precedence(LayeringTest):
                 env = {f"CONVGRAD_{name}": "1"}
                 where = ["-o", "dw.npy"] if args[0].startswith("--") else []
                 with self.subTest(args=args, env=env):
-                    self.assertTrue(self.report(*args, *where, env=env)["command_line"].startswith("convgrad "))
+                    report = parse_report(self.run_here(*args, *where, "--json", env=env).out)
+                    self.assertEqual(report["exit_code"], 0)
+                    self.assertTrue(report["command_line"].startswith("convgrad "))
         explicit = ["--op", "conv2d", "-k", "2", "-p", "explicit", *self.files]
         plan = self.plan(*explicit, env={"CONVGRAD_EXPLICIT_PADDINGS": "0,1,0,1", "CONVGRAD_PADDING": "valid"})
         self.assertEqual(plan["pads"], [[0, 1], [0, 1]])

@@ -66,7 +66,6 @@ class Compute(ReportTest):
     def test_dry_run_has_no_timing(self):
         report = self.report(*self.problem.args(), "--dry-run")
         self.assertNotIn("timing_ms", report)
-        self.assertIn("execution", report)
         self.assertNotIn("dw.npy", self.listing())
 
     def test_a_name_that_is_no_utf8(self):
@@ -186,7 +185,6 @@ class Info(ReportTest):
         report = self.report("info")
         self.assertGreaterEqual(report["machine"]["threads"], 1)
         self.assertGreater(report["machine"]["memory_bytes"], 1 << 28)
-        self.assertIn("devices", report["cuda"])
         self.assertTrue(report["cuda"]["devices"] or report["cuda"]["why_none"])
         text = self.succeed("info")
         n = report["machine"]["threads"]

@@ -146,10 +146,10 @@ void add_images(Kinds& kinds) {
   for (const bool x : {true, false}) {
     const std::string of = x ? " of x" : " of dy";
     // Images that are others': from(n, N) of each.
-    const auto add = [&](const std::string& name, const std::function<I(I, I)>& from) {
+    const auto add = [&](const std::string& name, bool rolled, const std::function<I(I, I)>& from) {
       kinds.add(name + of, names, [=](Draft& d) {
         if (d.pb.N < 2) return d.skip();
-        d.words = x ? "input" : "out_backprop";
+        if (!rolled) d.words = x ? "input" : "out_backprop";  // or the other, rolled back
         const Values& values = x ? d.c.x : d.c.dy;
         const I size = std::ssize(values) / d.pb.N;
         for (I n = 0; n < d.pb.N; ++n) {
@@ -158,12 +158,12 @@ void add_images(Kinds& kinds) {
         }
       });
     };
-    add("image 0 for all", [](I, I) { return 0; });
-    add("last image for all", [](I, I N) { return N - 1; });
-    add("images rolled", [](I n, I N) { return (n + N - 1) % N; });
-    add("images rolled back", [](I n, I N) { return (n + 1) % N; });
-    add("splits of N read the first", [](I n, I N) { return n % ((N + 1) / 2); });
-    add("next image, the last twice", [](I n, I N) { return std::min(n + 1, N - 1); });
+    add("image 0 for all", false, [](I, I) { return 0; });
+    add("last image for all", false, [](I, I N) { return N - 1; });
+    add("images rolled", true, [](I n, I N) { return (n + N - 1) % N; });
+    add("images rolled back", true, [](I n, I N) { return (n + 1) % N; });
+    add("splits of N read the first", false, [](I n, I N) { return n % ((N + 1) / 2); });
+    add("next image, the last twice", false, [](I n, I N) { return std::min(n + 1, N - 1); });
     kinds.add("wrong batch stride" + of, names, [=](Draft& d) {
       const I channels = x ? d.pb.C : d.pb.K;
       const I pixels = d.pb.x_count() / d.pb.C / d.pb.N, out = d.pb.out_pixels();
