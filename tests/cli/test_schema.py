@@ -159,9 +159,10 @@ class Failures(SchemaTest):
                          ["one", "two", "three", "four", "five"]):
                 with self.subTest(command=name, args=args):
                     result = self.run_here(*command, "--json", *args)
-                    for report in (self.report(*command, *args, status=result.status), parse_report(result.out)):
+                    shown = parse_report(result.out)
+                    self.assertIn(shown["error"]["message"], result.err)
+                    for report in (shown, self.report(*command, *args, status=result.status)):
                         self.assertGreaterEqual(report["exit_code"], 2)
-                        self.assertIn(report["error"]["message"], result.err)
                         self.assertEqual((report["status"], report["command"]),
                                          ("error", name or "compute"))
 
