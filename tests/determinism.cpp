@@ -8,8 +8,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <mutex>
@@ -17,6 +15,7 @@
 
 #include "convgrad/npy.hpp"
 #include "properties/random_case.hpp"
+#include "support/temp_dir.hpp"
 
 namespace convgrad::testing {
 namespace {
@@ -26,35 +25,14 @@ constexpr int kThreads[] = {1, 2, 3, 4, 8, 16};
 constexpr std::int64_t kLeastChunks = 4;
 constexpr std::int64_t kUnlimited = std::int64_t{1} << 50;
 
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "convgrad-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw Error(ErrorKind::runtime, "no temporary folder");
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string write(const RandomCase& c, Operand operand) const {
-    const std::string path = path_ + (operand == Operand::x ? "/x.npy" : "/dy.npy");
-    const auto bytes = made_tensor(c, operand);
-    std::ofstream file(path, std::ios::binary);
-    file << npy_header_text(c.dtype,
-                            operand == Operand::x ? x_shape(c.problem()) : dy_shape(c.problem()));
-    file.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
-    file.close();
-    if (!file) throw Error(ErrorKind::runtime, "cannot write " + path);
-    return path;
-  }
-
- private:
-  std::string path_;
-};
+std::string write(const TempDir& folder, const RandomCase& c, Operand operand) {
+  const bool is_x = operand == Operand::x;
+  const auto bytes = made_tensor(c, operand);
+  return folder.write(
+      is_x ? "x.npy" : "dy.npy",
+      npy_header_text(c.dtype, is_x ? x_shape(c.problem()) : dy_shape(c.problem())) +
+          std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
 
 // FNV-1a of the sums' bits.
 std::uint64_t hash_of(const double* sums, std::int64_t count) {
@@ -100,9 +78,7 @@ std::vector<Plan> plans_of(const WgradProblem& problem, std::string_view algorit
   const std::int64_t bytes = dtype_bytes(problem.dtype) * (problem.x_count() + problem.dy_count());
   std::vector<Plan> plans;
   for (const int threads : kThreads) {
-    PlanOptions options;
-    options.algorithm = algorithm;
-    options.threads = threads;
+    PlanOptions options{.algorithm = std::string(algorithm), .threads = threads};
     const std::int64_t least = least_limit(problem, options);
     for (const std::int64_t limit : {std::int64_t{0}, least + bytes / 2, least}) {
       for (const std::int64_t block_bytes : {std::int64_t{0}, std::int64_t{1}, bytes / 3}) {
@@ -127,12 +103,14 @@ class Counts {
   void add(const RandomCase& c, std::string_view algorithm, std::int64_t plans, std::int64_t runs,
            const std::map<std::uint64_t, std::string>& hashes) {
     const std::lock_guard lock(mutex_);
-    Count& count = counts_[algorithm];
-    ++count.problems;
-    count.plans += plans;
-    count.runs += runs;
-    if (hashes.size() == 1) return;
-    ++count.several;
+    const bool several = hashes.size() > 1;
+    for (Count* count : {&counts_[algorithm], &all_}) {
+      ++count->problems;
+      count->plans += plans;
+      count->runs += runs;
+      count->several += several ? 1 : 0;
+    }
+    if (!several) return;
     std::cout << hashes.size() << " hashes: " << repeat_lines(c, cat(" -a ", algorithm)) << "\n";
     for (const auto& [hash, plan] : hashes) std::cout << "  " << hash << ": " << plan << "\n";
   }
@@ -144,7 +122,7 @@ class Counts {
     ++finished_;
     if (finished_ * 10 / cases_ == (finished_ - 1) * 10 / cases_) return;
     std::cout << finished_ << " of " << cases_ << " shapes and dtypes: ";
-    print(sum());
+    print_all();
   }
 
   // True if every problem had one hash, and there was one.
@@ -154,36 +132,26 @@ class Counts {
                 << count.runs << " runs, " << count.problems - count.several
                 << " problems of one hash, " << count.several << " of several\n";
     }
-    const Count all = sum();
     std::cout << "all: ";
-    print(all);
-    return all.several == 0 && all.runs > 0;
+    print_all();
+    return all_.several == 0 && all_.runs > 0;
   }
 
  private:
-  Count sum() const {
-    Count all;
-    for (const auto& [name, count] : counts_) {
-      all.problems += count.problems;
-      all.runs += count.runs;
-      all.several += count.several;
-    }
-    return all;
-  }
-
-  static void print(const Count& count) {
-    std::cout << count.runs << " runs of " << count.problems << " problems, " << count.several
+  void print_all() const {
+    std::cout << all_.runs << " runs of " << all_.problems << " problems, " << all_.several
               << " with several hashes" << std::endl;
   }
 
   std::int64_t cases_, finished_ = 0;
   std::mutex mutex_;
+  Count all_;
   std::map<std::string_view, Count> counts_;
 };
 
 void check(const RandomCase& c, int runs, Counts& counts) {
-  const Folder folder;
-  const std::string x = folder.write(c, Operand::x), dy = folder.write(c, Operand::dy);
+  const TempDir folder;
+  const std::string x = write(folder, c, Operand::x), dy = write(folder, c, Operand::dy);
   const WgradProblem problem = c.problem();
   for (const Kernel& kernel : kernels()) {
     if (!kernel.why_not(problem, this_machine()).empty()) continue;

@@ -18,7 +18,7 @@ enum class Backend : std::uint8_t { cpu, cuda, reference };
 
 struct PlanOptions {
   Backend backend = Backend::cpu;
-  Device device;                        // of cuda
+  Device device = {};                   // of cuda
   std::string algorithm = "auto";       // a row of kernels() or device_kernels()
   const Kernel* kernel = nullptr;       // of cpu, instead of the algorithm: one that is in no table
   int threads = 0;                      // 0: all that the machine lets this process run on
@@ -27,12 +27,12 @@ struct PlanOptions {
   std::int64_t least_chunks = 1;        // of a slice on a device; tests want several
   // Sums by the definition take this, beside the gradient or instead of it: reference_bytes(), the
   // bytes of a sample, ... The default is reference_bytes() for Backend::reference, and else 0.
-  std::optional<std::int64_t> check_bytes;
+  std::optional<std::int64_t> check_bytes = std::nullopt;
   // Sources need this besides: whole payloads of streams that cannot be read in blocks.
   std::int64_t source_bytes = 0;
   // Data already in memory is one block that costs nothing.
   bool in_memory = false;
-  BatchRange batch;  // what part of it is summed; all of it by default
+  BatchRange batch = {};  // what part of it is summed; all of it by default
 };
 
 // These bytes are compared with the limit.

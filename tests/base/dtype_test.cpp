@@ -40,21 +40,20 @@ TEST_CASE("every 16-bit value survives widening and narrowing") {
 
 TEST_CASE("narrowing rounds once, to nearest, ties to even") {
   // Between neighbours a < b the midpoint goes to the even one and anything else to the nearer.
-  for (int i = 0; i < 0x7bff; ++i) {
-    const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);
-    const double a = to_double(Float16{low}), b = to_double(Float16{high}), middle = (a + b) / 2;
-    CHECK(half_bits(middle) == (low % 2 == 0 ? low : high));
-    CHECK(half_bits(std::nextafter(middle, 0)) == low);
-    CHECK(half_bits(std::nextafter(middle, b)) == high);
-    CHECK(half_bits(-middle) == (0x8000 | (low % 2 == 0 ? low : high)));
-  }
-  for (int i = 0; i < 0x7f7f; ++i) {
-    const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);
-    const double a = to_double(BFloat16{low}), b = to_double(BFloat16{high}), middle = (a + b) / 2;
-    CHECK(bfloat16_bits(middle) == (low % 2 == 0 ? low : high));
-    CHECK(bfloat16_bits(std::nextafter(middle, 0)) == low);
-    CHECK(bfloat16_bits(std::nextafter(middle, b)) == high);
-  }
+  const auto check = [](auto format, int largest, auto&& bits_of) {
+    for (int i = 0; i < largest; ++i) {
+      const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);
+      const auto value = [&](std::uint16_t bits) { return to_double(decltype(format){bits}); };
+      const double middle = (value(low) + value(high)) / 2;
+      const int even = low % 2 == 0 ? low : high;
+      CHECK(bits_of(middle) == even);
+      CHECK(bits_of(std::nextafter(middle, 0)) == low);
+      CHECK(bits_of(std::nextafter(middle, value(high))) == high);
+      CHECK(bits_of(-middle) == (0x8000 | even));
+    }
+  };
+  check(Float16{}, 0x7bff, half_bits);
+  check(BFloat16{}, 0x7f7f, bfloat16_bits);
 }
 
 TEST_CASE("narrowing at the ends of the range") {

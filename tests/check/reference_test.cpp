@@ -10,12 +10,8 @@ using namespace convgrad::testing;
 
 TEST_CASE("numbers worked out by hand") {
   // x = 1..4 in a row, dy = 10, 20, 30, 40; 3 taps, SAME: the outer taps miss one product each.
-  WgradAttributes a;
-  a.op = "conv2d";
-  a.kernel = {1, 3};
-  a.padding = "SAME";
   const WgradProblem problem =
-      make_problem({"x", DType::f32, {1, 1, 4, 1}}, {"dy", DType::f32, {1, 1, 4, 1}}, a);
+      make({"row", "conv2d", 1, 1, 1, 1, {{1, 1}, {4, 3}}}, DType::f32, true);
   const float x[] = {1, 2, 3, 4}, dy[] = {10, -20, 30, 40};
   const Expected r = reference_of(problem, x, dy);
   CHECK(r.values == std::vector<double>{-20 + 2 * 30 + 3 * 40, 10 - 40 + 90 + 160, 20 - 60 + 120});
@@ -40,13 +36,8 @@ TEST_CASE("the reference is the plain one, in any layout, and so is what it says
 
 TEST_CASE("float64 sums and products are compensated") {
   const auto dot = [](const std::vector<double>& x, const std::vector<double>& dy) {
-    const auto count = static_cast<std::int64_t>(x.size());
-    WgradAttributes a;
-    a.op = "conv2d";
-    a.kernel = {1};
-    a.padding = "VALID";
     const WgradProblem problem =
-        make_problem({"x", DType::f64, {count, 1, 1, 1}}, {"dy", DType::f64, {count, 1, 1, 1}}, a);
+        make({"dot", "conv2d", std::ssize(x), 1, 1, 1, {{1, 1}, {1, 1}}}, DType::f64, true);
     return reference_of(problem, x.data(), dy.data()).values[0];
   };
   // 1e16 + 1 - 1e16 + ...: plain summation loses every 1.

@@ -22,10 +22,7 @@ TEST_CASE("all sampled sums are those of the reference, to the bit") {
       TaskPool pool(3);
       SampledSum sum(pb, pool, sample.indices, kOwnSums);
       MemorySource source(x.data(), dy.data());
-      Timing timing;
-      stream_blocks(
-          reference_plan(pb, block_bytes), source,
-          [&](const Block& block, std::int64_t) { sum.add(block); }, timing);
+      sum_blocks(reference_plan(pb, block_bytes), source, sum);
       sum.finish();
       bool same = true;
       for (std::size_t i = 0; i < sample.indices.size(); ++i) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "check/sample.hpp"
 #include "support/cases.hpp"
@@ -42,11 +41,17 @@ class GivenSums final : public BlockSum {
 };
 
 Plan plan_on_device(const WgradProblem& problem, const char* kernel) {
-  PlanOptions options;
-  options.backend = Backend::cuda;
-  options.algorithm = kernel;
-  options.device = Device{3, "A device", 9, 0, std::int64_t{1} << 36, 100, std::int64_t{1} << 36};
-  return make_plan(problem, this_machine(), options);
+  const Device device{3, "A device", 9, 0, std::int64_t{1} << 36, 100, std::int64_t{1} << 36};
+  return make_plan(problem, this_machine(),
+                   {.backend = Backend::cuda, .device = device, .algorithm = kernel});
+}
+
+WgradProblem small_problem(DType dtype) {
+  return make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, dtype, true);
+}
+
+Plan plan_in_memory(const WgradProblem& problem) {
+  return make_plan(problem, this_machine(), {.in_memory = true});
 }
 
 // Returns what the check says of sums over whole tensors, or ""; as it says if they are rounded.
@@ -85,9 +90,7 @@ TEST_CASE("right sums of kernels pass, of all data") {
         basic_problems(), kDTypes, fill,
         [&](const WgradProblem& problem, const auto& x, const auto& dy) {
           if (thinned.skips()) return;
-          PlanOptions options;
-          options.in_memory = true;
-          const Plan plan = make_plan(problem, this_machine(), options);
+          const Plan plan = plan_in_memory(problem);
           CHECK(said_of(plan, sums_of(plan, x.data(), dy.data()), x.data(), dy.data()) == "");
         });
   }
@@ -100,9 +103,7 @@ TEST_CASE("one wrong corner, or all elements, are seen") {
       [&](const WgradProblem& problem, const auto& x, const auto& dy) {
         if (thinned.skips() || term_count(problem) < 2 || problem.dw_count() == 0) return;
         const Expected right = reference_of(problem, x.data(), dy.data());
-        PlanOptions options;
-        options.in_memory = true;
-        const Plan plan = make_plan(problem, this_machine(), options);
+        const Plan plan = plan_in_memory(problem);
         std::vector<double> corner = right.values, all = right.values;
         corner.back() += right.magnitudes.back() / 8 + 1;
         for (double& value : all) value = value * 1.01 + 0.5;
@@ -119,17 +120,12 @@ TEST_CASE("what is left out, swapped or shifted is seen") {
         make({"3x3", op, 4, 64, 64, groups, {{6, 3}, {7, 3}}}, DType::f32, true);
     const auto x = filled(DType::f32, problem.x_count(), Fill::normal, 1);
     const auto dy = filled(DType::f32, problem.dy_count(), Fill::normal, 2);
-    PlanOptions options;
-    options.in_memory = true;
-    const Plan plan = make_plan(problem, this_machine(), options);
+    const Plan plan = plan_in_memory(problem);
     const std::int64_t pixel = problem.K * 4, row = problem.axis[2].out * pixel;
     const std::int64_t image = problem.axis[1].out * row, all = 4 * image;
-    const std::pair<std::int64_t, std::int64_t> left_out[] = {// bytes of dy
-                                                              {all - pixel, pixel},
-                                                              {0, pixel},
-                                                              {image, row},
-                                                              {image, image},
-                                                              {0, all / 2}};
+    // Bytes of dy: first, and how many.
+    const std::pair<std::int64_t, std::int64_t> left_out[] = {
+        {all - pixel, pixel}, {0, pixel}, {image, row}, {image, image}, {0, all / 2}};
     CHECK(said_of(plan, sums_of(plan, x.data(), dy.data()), x.data(), dy.data()) == "");
     for (const auto& [first, bytes] : left_out) {
       auto wrong = dy;
@@ -152,8 +148,7 @@ TEST_CASE("what is left out, swapped or shifted is seen") {
 }
 
 TEST_CASE("the message names kernel, device, element, and what helps") {
-  const WgradProblem problem =
-      make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f32, true);
+  const WgradProblem problem = small_problem(DType::f32);
   const auto x = filled(DType::f32, problem.x_count(), Fill::small_integers, 1);
   const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 2);
   std::vector<double> sums = reference_of(problem, x.data(), dy.data()).values;
@@ -167,13 +162,12 @@ TEST_CASE("the message names kernel, device, element, and what helps") {
                       " elements that were checked, the first [0,0,0,0]: got ")) == 0);
   CHECK(said.find(cat("expected ", want)) != std::string::npos);
   CHECK(said.ends_with("nothing is written; use -b cpu"));
-  sums[0] = std::numeric_limits<double>::quiet_NaN();
+  sums[0] = kNan;
   CHECK(said_of(plan, sums, x.data(), dy.data()).find("got nan") != std::string::npos);
 }
 
 TEST_CASE("kernels that round what they multiply have room for it") {
-  const WgradProblem problem =
-      make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f32, true);
+  const WgradProblem problem = small_problem(DType::f32);
   const auto x = filled(DType::f32, problem.x_count(), Fill::normal, 1);
   const auto dy = filled(DType::f32, problem.dy_count(), Fill::normal, 2);
   const Expected right = reference_of(problem, x.data(), dy.data());
@@ -190,15 +184,11 @@ TEST_CASE("kernels that round what they multiply have room for it") {
 }
 
 TEST_CASE("data that are not finite, or overflow, are no fault") {
-  const WgradProblem problem =
-      make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f64, true);
+  const WgradProblem problem = small_problem(DType::f64);
   auto x = filled(DType::f64, problem.x_count(), Fill::normal, 1);
   const auto dy = filled(DType::f64, problem.dy_count(), Fill::normal, 2);
-  PlanOptions options;
-  options.in_memory = true;
-  const Plan plan = make_plan(problem, this_machine(), options);
-  for (const double value :
-       {std::numeric_limits<double>::quiet_NaN(), 1e308, std::numeric_limits<double>::infinity()}) {
+  const Plan plan = plan_in_memory(problem);
+  for (const double value : {kNan, 1e308, kInf}) {
     for (std::size_t i = 0; i < 40; ++i)
       reinterpret_cast<double*>(x.data())[i] = i % 2 == 0 ? value : -value;
     CHECK(said_of(plan, sums_of(plan, x.data(), dy.data()), x.data(), dy.data()) == "");

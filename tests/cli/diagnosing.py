@@ -2,7 +2,7 @@
 import re
 
 import numpy as np
-from harness import ROOT, CliTest, Problem, definition, kept, parse_report, save
+from harness import ROOT, CliTest, Problem, kept, parse_report, save
 
 
 def normal_problem(op="conv2d", seed=5, dtype="float32", **more):
@@ -47,10 +47,7 @@ class DiagnosisTest(CliTest):
 
     def wrong(self, **changes):
         """The gradient that other attributes or tensors give, in TensorFlow's order."""
-        p = self.problem
-        given = dict(x=p.x, dy=p.dy, taps=p.taps, strides=p.strides, dilations=p.dilations,
-                     before=p.before, groups=p.groups)
-        return definition(**{**given, **changes}).reshape(self.dw.shape)
+        return self.problem.but(**changes).expected()
 
     def seen(self, x, dy, order=slice(None)):
         """(tap, x, dy) of each pixel that a tap sees, pixel by pixel in some order; x and dy broadcast to [g, c, k]."""
@@ -67,8 +64,7 @@ class DiagnosisTest(CliTest):
         save(self.folder / "r.npy", values, dtype or self.dtype)
         args = ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), "--diagnosis", "full", "--result", "r.npy",
                 *extra, "--json=report.json"]
-        result = self.run_here(*args)
-        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        result = self.succeed(*args, status=status)
         lines = [line[len("diagnosis: "):] for line in result.out.splitlines()
                  if line.startswith("diagnosis: ")]
         self.report = parse_report(self.read("report.json").decode())["compare"].get("diagnosis")

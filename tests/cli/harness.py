@@ -1,9 +1,11 @@
 """What the command-line tests share: running convgrad, .npy files of any kind, the definition.
 
-Needs only Python's standard library and numpy. The gradient is computed here from its definition,
-in float64, so that a test's expectation shares nothing with the program.
+Needs only Python's standard library, numpy and, for the schema of reports, jsonschema. The gradient
+is computed here from its definition, in float64, so that a test's expectation shares nothing with
+the program.
 """
 import contextlib
+import copy
 import io
 import itertools
 import json
@@ -21,7 +23,14 @@ import unittest
 
 import numpy as np
 
+try:
+    import jsonschema
+except ImportError:   # on machines that have no more than numpy; test_schema.py needs it
+    jsonschema = None
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((ROOT / "docs/report.schema.json").read_text())
+VALIDATOR = jsonschema and jsonschema.Draft202012Validator(SCHEMA)
 BINARY = os.environ.get("CONVGRAD_BINARY", str(ROOT / "build/release/convgrad"))
 # A sanitizer takes terabytes of address space and its time: some limits mean nothing then.
 THREAD_SANITIZED = b"__tsan_init" in pathlib.Path(BINARY).read_bytes()
@@ -184,9 +193,9 @@ def off(values, *places):
     return put(values, *((index, values[index] + more) for index, more in places))
 
 
-def npy_bytes(dtype, values):
+def npy_bytes(dtype, values, order="C"):
     """The bytes of a .npy file, exactly as numpy writes them (ml_dtypes' for bfloat16)."""
-    stored = np.asarray(round_to(dtype, values), order="C")
+    stored = np.asarray(round_to(dtype, values), order=order)
     stream = io.BytesIO()
     np.save(stream, stored)
     data = stream.getvalue()
@@ -287,6 +296,12 @@ class Problem:
             setattr(self, name, single(rng.standard_normal(getattr(self, name).shape)))
         return self
 
+    def but(self, **changes):
+        """The same with other tensors or attributes."""
+        other = copy.copy(self)
+        vars(other).update(changes)
+        return other
+
     @property
     def data_format(self):
         axes = "DHW"[3 - len(self.taps):]
@@ -364,6 +379,18 @@ def small(op, last=True, **more):
     return Problem(op, last=last, **{**base, **more})
 
 
+def parse_report(text):
+    """Strict JSON, without NaN and Infinity, in which the schema knows every field."""
+    def refuse(name):
+        raise ValueError(f"{name} is no JSON")
+
+    report = json.loads(text, parse_constant=refuse)
+    if VALIDATOR:
+        errors = [f"{list(error.path)}: {error.message}" for error in VALIDATOR.iter_errors(report)]
+        assert not errors, errors
+    return report
+
+
 class CliTest(unittest.TestCase):
     """A test in a temporary folder of its own."""
 
@@ -377,11 +404,15 @@ class CliTest(unittest.TestCase):
     def run_here(self, *args, **more):
         return run(*args, cwd=self.folder, **more)
 
-    def succeed(self, *args, **more):
-        """Status 0 and nothing on stderr."""
+    def succeed(self, *args, status=0, **more):
+        """Status 0, or a verdict's that is meant, and nothing on stderr."""
         result = self.run_here(*args, **more)
-        self.assertEqual((result.status, result.err), (0, ""), str(result))
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
         return result
+
+    def report(self, *args, status=0, **more):
+        """What a run says with --json."""
+        return parse_report(self.succeed(*args, "--json", status=status, **more).out)
 
     def bash(self, line, **more):
         return bash(line, self.folder, **more)
@@ -430,6 +461,17 @@ class CliTest(unittest.TestCase):
             else:
                 self.assertIn(part, message, str(result))
 
+    def refuses(self, status, parts, *args, **more):
+        """One error with these parts, and every file as before."""
+        before = self.contents()
+        with self.subTest([*map(str, args)]):
+            result = self.run_here(*args, **more)
+            self.assert_one_error(result, status, *parts)
+            after = self.contents()
+            changed = [name for name in {*before, *after} if before.get(name, "") != after.get(name, "")]
+            self.assertEqual(changed, [])
+        return result
+
     def compute(self, problem, dtype="float32", *extra, save_tensors=True, filter_flags=None):
         """Runs a problem here and returns the bytes of its gradient."""
         if save_tensors:
@@ -450,49 +492,3 @@ class CliTest(unittest.TestCase):
         self.assertEqual((kind, values.shape), (out or dtype, expected.shape))
         np.testing.assert_array_equal(values, to_float64(kind, round_to(kind, expected)))
         self.fail(f"same values, other bytes: {got[:128]!r} for {want[:128]!r}")
-
-
-def commands():
-    """The subcommands that --help lists, in its order, behind "" for none."""
-    text = run("--help").out
-    listed = text[text.index("\nSubcommands:\n"):].split("\n\n")[0]
-    return ["", *re.findall(r"(?m)^  ([a-z][\w-]*)", listed)]
-
-
-def options_of(command):
-    """[(names, what they take)] from a command's --help."""
-    rows = re.findall(r"(?m)^  (-[^ \n]+)(?: ([^ \n]+))?(?:  .*)?$",
-                      run(*[command] * bool(command), "--help").out)
-    return [(names.split("[")[0].split(","), takes or ("[=FILE]" if "[=" in names else ""))
-            for names, takes in rows]
-
-
-class ExampleFolder:
-    """A folder in which the examples of --help run, as they are printed and in their order."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        rng = np.random.default_rng(1)
-        save(folder / "x.npy", rng.standard_normal((2, 8, 8, 3)))
-        save(folder / "dy.npy", rng.standard_normal((2, 4, 4, 8)))
-        np.savez(folder / "layer.npz", x=np.load(folder / "x.npy"), dy=np.load(folder / "dy.npy"))
-        jobs = re.findall(r"(?m)^  (\{.*\})$", run("batch", "--help").out)   # the manifest that it shows
-        (folder / "jobs.jsonl").write_text("\n".join(jobs) + "\n")
-        self.run(self.examples("")[0])   # makes dw.npy, which others judge
-
-    @staticmethod
-    def examples(command):
-        text = run(*[command] * bool(command), "--help").out
-        lines = text[text.index("Examples:"):].splitlines()
-        return [line.strip() for line in lines if line.startswith("  ")]
-
-    def run(self, line):
-        return bash(line, self.folder, text=True)
-
-
-def parse_report(text):
-    """Strict JSON: NaN and Infinity are refused."""
-    def refuse(name):
-        raise ValueError(f"{name} is no JSON")
-
-    return json.loads(text, parse_constant=refuse)

@@ -6,12 +6,10 @@ import pathlib
 import re
 import subprocess
 import tarfile
-import tempfile
-import unittest
 
 import yaml
 
-from harness import BINARY, ROOT, clean_environment
+from harness import BINARY, ROOT, CliTest, clean_environment
 
 ACTION = "docs/examples/verify"
 BASH = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"]    # GitHub's `shell: bash`
@@ -21,11 +19,9 @@ def load(path):
     return yaml.safe_load((ROOT / path).read_text())
 
 
-class Action(unittest.TestCase):
+class Action(CliTest):
     def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = pathlib.Path(temporary.name)
+        super().setUp()
         self.release = self.folder / "convgrad-1-linux.tar.xz"
         with tarfile.open(self.release, "w:xz", preset=0) as tar:
             program = self.folder / "program"

@@ -49,13 +49,11 @@ class Spellings(CliTest):
                     with self.subTest(words):
                         self.assert_one_error(result, 2, f"{name}: '{text}' is no list, expected "
                                               "whole numbers such as 3,3 or [3,3], or pairs of them")
-        self.assert_one_error(self.run_here("--op", "conv2d", *self.files, "-k", "(3,", "3]"),
-                              2, "--kernel: '(3, 3]' is no list")
+        self.refuses(2, ["--kernel: '(3, 3]' is no list"], "--op", "conv2d", *self.files, "-k", "(3,", "3]")
 
     def test_flags_with_an_empty_value(self):
         for word in ("--use-cudnn-on-gpu=", "--use_cudnn_on_gpu=", "--dry-run=", "--json="):
-            result = self.run_here("--op", "conv2d", *self.files, "-k3", word)
-            self.assert_one_error(result, 2, word[:-1].replace("_", "-") + ": '' is empty, expected")
+            self.refuses(2, [word[:-1].replace("_", "-") + ": '' is empty, expected"], "--op", "conv2d", *self.files, "-k3", word)
 
     def test_the_last_one_counts(self):
         for twice in (["-k", "5", "-k", "3,2"], ["-k5", "-k3,2"], ["-k5,5", "--kernel=3,2"],

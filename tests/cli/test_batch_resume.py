@@ -131,8 +131,7 @@ class Resume(BatchTest):
 
     def test_a_state_that_cannot_be_written(self):
         for path in ("/dev/full", "/dev/null"):
-            self.assert_one_error(self.run_here("batch", self.name, "--state", path), 2,
-                                  f"--state: {path} is a device")
+            self.refuses(2, [f"--state: {path} is a device"], "batch", self.name, "--state", path)
         self.resume()
         before = self.read("jobs.jsonl.state")
         os.utime(self.folder / "x.npy")

@@ -16,30 +16,24 @@ third conv3d n1 d4 h5 w6 c2 k4 t2 r2 s2 groups2 stride1,2,1 pad_before1,0,1 pad_
 
 
 class BenchTest(CliTest):
-    def bench(self, *args, status=0, **more):
-        result = self.run_here("bench", *args, **more)
-        self.assertEqual(result.status, status, str(result))
-        return result
+    def bench(self, *args, **more):
+        return self.succeed("bench", *args, **more)
 
     def report(self, *args, **more):
-        result = self.bench(*args, *QUICK, "--json", **more)
-        self.assertEqual(result.err, "")
-        return parse_report(result.out)
+        return super().report("bench", *QUICK, *args, **more)
 
     def suite(self, text=SUITE, name="layers.tsv"):
         self.write(name, text)
         return ["--suite", name]
 
     def refuse(self, status, parts, *args, **more):
-        with self.subTest(args=args):
-            self.assert_one_error(self.run_here("bench", *args, *QUICK, **more), status, *parts)
+        self.refuses(status, parts, "bench", *args, *QUICK, **more)
 
 
 class Report(BenchTest):
     def test_fields_of_one_problem(self):
         report = self.report(*TINY, "-t", 2)
-        self.assertEqual((report["schema"], report["command"], report["status"]),
-                         ("convgrad.report/1", "bench", "ok"))
+        self.assertEqual((report["command"], report["status"]), ("bench", "ok"))
         time = report["timing_ms"]["kernel"]
         self.assertEqual(time["n"], 2)
         self.assertGreater(time["min"], 0)
@@ -61,8 +55,7 @@ class Report(BenchTest):
         self.assertIsNone(report["peaks"])
 
     def test_peaks_and_percentages(self):
-        args = [*TINY, "--repeat", "1", "--min-time", "0", "-t", "1", "--json"]
-        report = parse_report(self.bench(*args).out)
+        report = CliTest.report(self, "bench", *TINY, "--repeat", "1", "--min-time", "0", "-t", "1")
         peaks, perf = report["peaks"], report["perf"]
         self.assertEqual(peaks["threads"], 1)
         self.assertGreater(peaks["fma_gflops"]["float32"], 0)
@@ -79,9 +72,8 @@ class Report(BenchTest):
         self.assertIsNone(report["timing_ms"]["kernel"]["cv"])  # of one run
 
     def test_repeats(self):
-        many = parse_report(self.bench(*TINY, "--no-peaks", "--json", "--repeat", 1, "--min-time",
-                                       "0.05", "--warmup", "0").out)["timing_ms"]["kernel"]
-        self.assertGreater(many["n"], 1)
+        report = self.report(*TINY, "--repeat", 1, "--warmup", 0, "--min-time", 0.05)
+        self.assertGreater(report["timing_ms"]["kernel"]["n"], 1)
 
     def test_every_way_to_give_the_filter(self):
         line = self.report(*TINY)["attrs"]["line"]
@@ -127,8 +119,7 @@ class Report(BenchTest):
     def test_layers_of_options(self):
         env = {"CONVGRAD_DTYPE": "float64", "CONVGRAD_THREADS": "1,2", "CONVGRAD_ALGORITHM": "direct",
                "CONVGRAD_REPEAT": "3", "CONVGRAD_NO_PEAKS": "true", "CONVGRAD_MIN_TIME": "0"}
-        result = self.bench(*TINY, "--json", env=env)
-        problems = parse_report(result.out)["problems"]
+        problems = CliTest.report(self, "bench", *TINY, env=env)["problems"]
         self.assertEqual([(p["execution"]["threads"], p["execution"]["algorithm"], p["attrs"]["dtype"],
                            p["timing_ms"]["kernel"]["n"]) for p in problems],
                          [(1, "direct", "float64", 3), (2, "direct", "float64", 3)])
@@ -192,7 +183,7 @@ class SuitesByName(BenchTest):
     NAMES = {path.stem for path in (ROOT / "bench/layers").glob("*.tsv")}
 
     def test_each_is_listed(self):
-        report = parse_report(self.bench("--list-suites", "--json").out)
+        report = CliTest.report(self, "bench", "--list-suites")
         self.assertEqual({suite["name"] for suite in report["suites"]}, self.NAMES)
         lines = self.bench("--list-suites").out.splitlines()
         for line, suite in zip(lines, report["suites"], strict=True):
@@ -237,8 +228,7 @@ class SuitesByName(BenchTest):
         done = self.bench("--list-suites", program=installed)
         self.assertEqual(done.out, "mine              3 problems  Three layers.\n")
         shutil.rmtree(self.folder / "moved/share")
-        done = self.run_here("bench", "--list-suites", program=installed)
-        self.assert_one_error(done, 4, "none is installed")
+        self.refuses(4, ["none is installed"], "bench", "--list-suites", program=installed)
 
 
 class ProblemLines(BenchTest):
@@ -362,11 +352,10 @@ class Tags(BenchTest):
         Problem(n=2, size=(6, 5), c=3, k=4, taps=(3, 3)).save(self.folder)
         job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", 3, "-p", "same"]
         for command in ([*job, "-o", "dw.npy"], ["verify", *job]):
-            self.assertEqual(parse_report(self.run_here(*command, *tags, "--json").out)["tags"], want)
+            self.assertEqual(CliTest.report(self, *command, *tags)["tags"], want)
         self.write("jobs.jsonl", '{"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, '
                                  '"padding": "same"}\n')
-        result = self.run_here("batch", "jobs.jsonl", *tags, "--json")
-        self.assertEqual((result.status, parse_report(result.out)["tags"]), (0, want))
+        self.assertEqual(CliTest.report(self, "batch", "jobs.jsonl", *tags)["tags"], want)
 
     def test_from_a_variable(self):
         self.assertEqual(self.report(*TINY, env={"CONVGRAD_TAG": "host=a,b"})["tags"], {"host": "a,b"})

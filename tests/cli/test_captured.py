@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 from harness import ROOT, CliTest, kept, parse_report, save, single, tf32, to_float64
+from verifying import in_sequence
 
 FOLDER = ROOT / "testdata/captured"
 PROBLEMS = {entry["name"].split("_")[0]: entry
@@ -34,14 +35,6 @@ class Pair:
         return single(windows[..., None] * dy[:, :, :, None, None, None])
 
 
-def in_sequence(terms, rounded=single):
-    """The sum over the first axis, one after the other."""
-    total = np.zeros(terms.shape[1:])
-    for term in terms:
-        total = rounded(total + term)
-    return total
-
-
 def pixels(terms):
     return terms.reshape(-1, *terms.shape[3:])
 
@@ -51,7 +44,7 @@ def even_and_odd(terms, axis, walk=(0, 1, 2)):
     order = (*walk, 3, 4, 5, 6)
     even, odd = (in_sequence(pixels(part.transpose(order))) for part in (
         terms.take(range(0, terms.shape[axis], 2), axis), terms.take(range(1, terms.shape[axis], 2), axis)))
-    return single(even + odd)
+    return even + odd
 
 
 # What the order n, p, q alone would fail, as verify did once.
@@ -123,4 +116,4 @@ class CapturedTest(CliTest):
         images = [kept("bfloat16", in_sequence(pixels(terms[n:n + 1]))) for n in range(len(terms))]
         yield "images' sums in bfloat16", in_sequence(np.array(images))
         halves = [kept("bfloat16", summed(part)) for part in (terms[:len(terms) // 2], terms[len(terms) // 2:])]
-        yield "two halves in bfloat16", single(halves[0] + halves[1])
+        yield "two halves in bfloat16", halves[0] + halves[1]

@@ -94,5 +94,4 @@ class Elsewhere(ColorTest):
         for word, parts in (("purple", ["'purple'", "auto, always or never"]), ("", ["--color"]),
                             ("alway", ["did you mean 'always'"])):
             self.assert_one_error(self.run_here(*self.verify, f"--color={word}"), 2, *parts)
-        self.assert_one_error(self.run_here(*self.verify, env={"CONVGRAD_COLOR": "purple"}), 2,
-                              "CONVGRAD_COLOR")
+        self.refuses(2, ["CONVGRAD_COLOR"], *self.verify, env={"CONVGRAD_COLOR": "purple"})

@@ -13,7 +13,8 @@ import tempfile
 import termios
 import time
 
-from harness import BINARY, CliTest, clean_environment, commands, run
+from harness import BINARY, CliTest, clean_environment, run
+from help_text import commands
 
 SHELLS = ("bash", "zsh")
 TIMEOUT_S = 120
@@ -116,53 +117,33 @@ class CompletionTest:
         self.assert_completes("--op verify benc", ["bench"])
         self.assertIn("--golden", self.terminal.completions("-o info verify --gol"))
 
-    def test_options(self):
-        self.assert_completes("--acc", ["--accumulate"])
-        self.assert_completes("verify --bit", ["--bitwise"])
-        self.assert_completes("--bit", [])
-        self.assert_completes("bench --warm", ["--warmup"])
-        self.assert_completes("-t 2 bench --warm", ["--warmup"])
+    # A line, and the words that take its last word's place.
+    LINES = (
+        ("--acc", ["--accumulate"]), ("verify --bit", ["--bitwise"]), ("--bit", []), ("bench --warm", ["--warmup"]),
+        ("-t 2 bench --warm", ["--warmup"]),
+        # Values, behind an equals sign too, and in lists.
+        ("--op conv", ["conv1d", "conv2d", "conv3d"]), ("--op dep", ["depthwise"]), ("verify --op dep", ["depthwise"]),
+        ("-p sa", ["SAME"]), ("--padding SA", ["SAME"]), ("-f nch", ["NCHW"]), ("--out-dtype b", ["bfloat16"]),
+        ("--input-dtype float8_e5m2f", ["float8_e5m2fnuz"]), ("-b ref", ["reference"]), ("--color al", ["always"]),
+        ("info --color nev", ["never"]), ("-a im2", ["im2col_gemm"]), ("completion z", ["zsh"]),
+        ("verify -a im2", ["im2col_gemm"]), ("--padding=SA", ["--padding=SAME"]), ("--padding=sa", ["--padding=SAME"]),
+        ("verify --color=al", ["--color=always"]), ("bench --dtype bf", ["bfloat16"]),
+        ("bench --dtype float32,bf", ["float32,bfloat16"]), ("bench -a direct,im2", ["direct,im2col_gemm"]),
+        # Files, and names or files; numbers are neither.
+        ("-i z", ["zoo.npy"]), ("-i two", ["two words.npy"]), ("verify --golden x", ["x.npy"]), ("inspect x", ["x.npy"]),
+        ("inspect x.npy z", ["zoo.npy"]), ("--input=z", ["--input=zoo.npy"]), ("--json=z", ["--json=zoo.npy"]),
+        ("verify -i x.npy -g z", ["zoo.npy"]), ("bench --suite unet", ["unet3d"]),
+        ("bench --suite two", ["two words.npy"]), ("-t z", []), ("--memory-limit z", []))
 
-    def test_values(self):
-        for line, words in (("--op conv", ["conv1d", "conv2d", "conv3d"]), ("--op dep", ["depthwise"]),
-                            ("verify --op dep", ["depthwise"]), ("-p sa", ["SAME"]),
-                            ("--padding SA", ["SAME"]), ("-f nch", ["NCHW"]),
-                            ("--out-dtype b", ["bfloat16"]), ("--input-dtype float8_e5m2f", ["float8_e5m2fnuz"]), ("-b ref", ["reference"]),
-                            ("--color al", ["always"]), ("info --color nev", ["never"]),
-                            ("-a im2", ["im2col_gemm"]),
-                            ("completion z", ["zsh"]), ("verify -a im2", ["im2col_gemm"])):
-            self.assert_completes(line, words)
-
-    def test_values_behind_an_equals_sign(self):
-        self.assert_completes("--padding=SA", ["--padding=SAME"])
-        self.assert_completes("--padding=sa", ["--padding=SAME"])
-        # For bash the value is a word of its own.
+    def test_lines(self):
+        for line, words in self.LINES:
+            with self.subTest(line):
+                self.assert_completes(line, words)
+        # For bash the value behind an equals sign is a word of its own.
         self.assert_completes("--op=", ["--op=conv1d", "conv2d", "conv3d", "depthwise"]
                               if self.shell == "bash" else
                               ["--op=conv1d", "--op=conv2d", "--op=conv3d", "--op=depthwise"])
-        self.assert_completes("verify --color=al", ["--color=always"])
         self.assertIn("--golden", self.terminal.completions("verify --color=never --gol"))
-
-    def test_lists(self):
-        self.assert_completes("bench --dtype bf", ["bfloat16"])
-        self.assert_completes("bench --dtype float32,bf", ["float32,bfloat16"])
-        self.assert_completes("bench -a direct,im2", ["direct,im2col_gemm"])
-
-    def test_files(self):
-        self.assert_completes("-i z", ["zoo.npy"])
-        self.assert_completes("-i two", ["two words.npy"])
-        self.assert_completes("verify --golden x", ["x.npy"])
-        self.assert_completes("inspect x", ["x.npy"])
-        self.assert_completes("inspect x.npy z", ["zoo.npy"])
-        self.assert_completes("--input=z", ["--input=zoo.npy"])
-        self.assert_completes("--json=z", ["--json=zoo.npy"])
-        self.assert_completes("verify -i x.npy -g z", ["zoo.npy"])
-        # Names, and files.
-        self.assert_completes("bench --suite unet", ["unet3d"])
-        self.assert_completes("bench --suite two", ["two words.npy"])
-        # Numbers are not files.
-        self.assert_completes("-t z", [])
-        self.assert_completes("--memory-limit z", [])
 
 
 class Bash(CompletionTest, CliTest):

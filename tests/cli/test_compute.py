@@ -35,27 +35,19 @@ class Options(CliTest):
                 self.assertEqual(self.read("dw.npy"), npy_bytes(dtype, expected + old))
 
     def test_accumulate_refuses(self):
-        missing = self.run_here(*self.problem.args("none.npy"), "--accumulate")
-        self.assert_one_error(missing, 3, "none.npy", "No such file")
         save(self.folder / "dw.npy", np.zeros((1, 2, 3, 4)))
-        old = self.read("dw.npy")
-        self.assert_one_error(self.run_here(*self.problem.args(), "--accumulate"), 3, "dw.npy",
-                              "(1, 2, 3, 4)", "(3, 2, 2, 6)")
         save(self.folder / "other.npy", self.problem.expected(), "float64")
-        self.assert_one_error(self.run_here(*self.problem.args("other.npy"), "--accumulate"), 3,
-                              "other.npy", "float64", "float32", "--out-dtype float64")
-        self.assert_one_error(self.run_here(*self.problem.args("-"), "--accumulate"), 2,
-                              "--accumulate", "--output")
-        self.assert_one_error(self.run_here(*self.problem.args(), "--accumulate", "--no-clobber"),
-                              2, "--accumulate", "--no-clobber")
-        self.assertEqual(self.read("dw.npy"), old)
+        for status, parts, output, *more in (
+                (3, ["none.npy", "No such file"], "none.npy"), (3, ["dw.npy", "(1, 2, 3, 4)", "(3, 2, 2, 6)"], "dw.npy"),
+                (3, ["other.npy", "float64", "float32", "--out-dtype float64"], "other.npy"),
+                (2, ["--accumulate", "--output"], "-"), (2, ["--accumulate", "--no-clobber"], "dw.npy", "--no-clobber")):
+            self.refuses(status, parts, *self.problem.args(output), "--accumulate", *more)
 
     def test_no_clobber(self):
         self.assert_quiet(self.run_here(*self.problem.args(), "--no-clobber"))
         self.assertEqual(self.read("dw.npy"), self.want)
         self.write("dw.npy", b"precious")
-        result = self.run_here(*self.problem.args(), "--no-clobber")
-        self.assert_one_error(result, 3, "dw.npy", "exists", "--no-clobber")
+        self.refuses(3, ["dw.npy", "exists", "--no-clobber"], *self.problem.args(), "--no-clobber")
         self.assertEqual(self.read("dw.npy"), b"precious")
         self.assertEqual(self.listing(), ["dw.npy", "dy.npy", "x.npy"])
 
@@ -100,15 +92,9 @@ class Options(CliTest):
 
     def test_memory_limit_too_small(self):
         for limit in ("1", "1KiB", "1MiB"):
-            with self.subTest(limit):
-                result = self.run_here(*self.problem.args(), "--memory-limit", limit)
-                self.assert_one_error(result, 5, "--memory-limit", "needs", "raise")
-                self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
-
-    def test_memory_message_adds_up(self):
+            self.refuses(5, ["--memory-limit", "needs", "raise"], *self.problem.args(), "--memory-limit", limit)
         # The largest part of what is needed is named, and how to need less.
-        result = self.run_here(*self.problem.args(), "-t", 4096, "--memory-limit", "30MiB")
-        self.assert_one_error(result, 5, "--memory-limit", "workspace", "--threads")
+        self.refuses(5, ["--memory-limit", "workspace", "--threads"], *self.problem.args(), "-t", 4096, "--memory-limit", "30MiB")
 
     def test_blas_and_locale_do_not_matter(self):
         for env in ({"OPENBLAS_NUM_THREADS": "7"}, {"OMP_NUM_THREADS": "3"},

@@ -2,7 +2,8 @@
 import time
 
 import numpy as np
-from harness import CliTest, npy_bytes, options_of, raw_npy, save
+from harness import CliTest, npy_bytes, raw_npy, save
+from help_text import options_of
 
 USAGE, INPUT = 2, 3
 
@@ -45,17 +46,9 @@ class ErrorTest(CliTest):
             self.has_old = not self.has_old
             if self.has_old:
                 self.write("dw.npy", b"an old gradient")
-        listing = self.listing()
         begin = time.monotonic()
-        result = self.run_here(*args, timeout=20, **more)
-        seconds = time.monotonic() - begin
-        with self.subTest(args=[*map(str, args)]):
-            self.assertGreaterEqual(result.status, 0, "a signal: " + str(result))
-            self.assertLess(seconds, 5)
-            self.assert_one_error(result, status, *parts)
-            self.assertEqual(self.listing(), listing)
-            if "dw.npy" in listing:
-                self.assertEqual(self.read("dw.npy"), b"an old gradient")
+        self.refuses(status, parts, *args, timeout=20, **more)
+        self.assertLess(time.monotonic() - begin, 5)
 
 
 class Sound(ErrorTest):
@@ -111,32 +104,15 @@ class FilterSize(ErrorTest):
             self.refuse(USAGE, ["twice", "--kernel"], *self.job("conv2d", **two))
 
     def test_filter_size_files(self):
-        cases = {
-            "floats": npy_bytes("float32", [3, 3, 4, 6]),
-            "empty": raw_npy((0,), "'<i4'", b""),
-            "three": raw_npy((3,), "'<i4'", np.array([3, 3, 4], "<i4").tobytes()),
-            "no taps": raw_npy((4,), "'<i4'", np.array([3, 0, 4, 6], "<i4").tobytes()),
-            "not npy": b"3,3,4,6\n",
-            "nothing": b"",
-        }
-        for name, data in cases.items():
+        for data in (npy_bytes("float32", [3, 3, 4, 6]), raw_npy((0,), "'<i4'", b""),
+                     raw_npy((4,), "'<i4'", np.array([3, 0, 4, 6], "<i4").tobytes()), b"3,3,4,6\n"):
             self.write("sizes.npy", data)
-            with self.subTest(name):
-                self.refuse(INPUT, ["sizes"], *self.job("conv2d", k=None,
-                                                              filter_sizes="sizes.npy"))
-        (self.folder / "sizes.npy").unlink()
-        self.refuse(INPUT, ["none.npy", "No such file"],
-                    *self.job("conv2d", k=None, filter_sizes="none.npy"))
-
-    def test_filter_like_files(self):
-        for shape, part in (((3, 3, 4), "3 axes"), ((3, 3, 4, 6, 1), "5 axes"),
-                            ((3, 3, 5, 6), "C=4"), ((3, 3, 4, 7), "expected 6"),
-                            ((0, 3, 4, 6), "at least 1"), ((), "expected 4")):
+            self.refuse(INPUT, ["sizes"], *self.job("conv2d", k=None, filter_sizes="sizes.npy"))
+        for shape, part in (((3, 3, 4), "3 axes"), ((3, 3, 4, 7), "expected 6"), ((0, 3, 4, 6), "at least 1")):
             save(self.folder / "w.npy", np.zeros(shape))
-            self.refuse(INPUT, ["w.npy", part] if part != "C=4" else [part],
-                        *self.job("conv2d", k=None, filter_like="w.npy"))
-        self.refuse(INPUT, ["none.npy", "No such file"],
-                    *self.job("conv2d", k=None, filter_like="none.npy"))
+            self.refuse(INPUT, ["w.npy", part], *self.job("conv2d", k=None, filter_like="w.npy"))
+        for flag in ("filter_sizes", "filter_like"):
+            self.refuse(INPUT, ["none.npy", "No such file"], *self.job("conv2d", k=None, **{flag: "none.npy"}))
 
 
 class Names(ErrorTest):
@@ -250,10 +226,8 @@ class Verify(ErrorTest):
     def test_result_files(self):
         args = self.job("conv2d")
         for flag in ("--result", "--golden"):
-            for shape in ((3, 3, 6, 4), (6, 4, 3, 3), (3, 3, 4), (216,), (), (3, 3, 4, 7)):
-                save(self.folder / "r.npy", np.zeros(shape))
-                self.refuse(INPUT, ["r.npy", "shape", "(3, 3, 4, 6)", "HWIO"], "verify", *args,
-                            flag, "r.npy", output=False)
+            save(self.folder / "r.npy", np.zeros((3, 3, 6, 4)))
+            self.refuse(INPUT, ["r.npy", "shape", "(3, 3, 4, 6)", "HWIO"], "verify", *args, flag, "r.npy", output=False)
             self.refuse(INPUT, ["none.npy"], "verify", *args, flag, "none.npy", output=False)
             self.write("r.npy", raw_npy((3, 3, 4, 6), "'<i4'"))
             self.refuse(INPUT, ["r.npy", "int32"], "verify", *args, flag, "r.npy", output=False)

@@ -10,10 +10,8 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
-import unittest
 
-from harness import BINARY, ROOT, clean_environment
+from harness import BINARY, ROOT, CliTest, clean_environment
 
 README = (ROOT / "README.md").read_text()
 PAGE = (ROOT / "docs/from-python.md").read_text()
@@ -70,20 +68,19 @@ def environment():
                               "CUDA_VISIBLE_DEVICES": ""})
 
 
-class FromPython(unittest.TestCase):
+class FromPython(CliTest):
     def run_section(self, title, blocks):
         packages = imports(blocks)
         python = python_with(packages)
         if python is None:
             self.skipTest(f"{title}: no Python here has {', '.join(packages)}")
-        with tempfile.TemporaryDirectory(prefix="convgrad-python-") as folder:
-            for language, code in blocks:
-                command = [python, "-c", code] if language == "python" else ["bash", "-euc", code]
-                done = subprocess.run(command, cwd=folder, env={**environment(), "TMPDIR": folder},
-                                      capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-                self.assertEqual(done.returncode, 0, f"{code}\n{done.stdout}\n{done.stderr[-3000:]}")
-                if "convgrad verify" in code:
-                    self.assertRegex(done.stdout, "(?m)^MATCH: ")
+        for language, code in blocks:
+            command = [python, "-c", code] if language == "python" else ["bash", "-euc", code]
+            done = subprocess.run(command, cwd=self.folder, env={**environment(), "TMPDIR": str(self.folder)},
+                                  capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+            self.assertEqual(done.returncode, 0, f"{code}\n{done.stdout}\n{done.stderr[-3000:]}")
+            if "convgrad verify" in code:
+                self.assertRegex(done.stdout, "(?m)^MATCH: ")
 
     def test_the_readme(self):
         blocks = blocks_of(README)

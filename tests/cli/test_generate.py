@@ -1,12 +1,13 @@
 """generate: the same files for a seed, made again here with numpy; gradients checked by definition."""
 import hashlib
+import itertools
 import math
 import re
 import shlex
 import statistics
 
 import numpy as np
-from harness import (ALL_ALGORITHMS, DTYPES, OPS, CliTest, definition, load, npy_bytes, parse_report,
+from harness import (DTYPES, OPS, CliTest, definition, load, npy_bytes, parse_report,
                      round_to, save, small, to_float64)
 
 FILES = ["gradient.npy", "input.npy", "out_backprop.npy"]
@@ -71,10 +72,8 @@ def adversarial(shape, seed, stream, dtype, last):
 
 
 class GenerateTest(CliTest):
-    def generate(self, *args, status=0, out="made", **more):
-        result = self.run_here("generate", *args, "-o", out, **more)
-        self.assertEqual((result.status, result.err), (status, ""), str(result))
-        return result.out
+    def generate(self, *args, out="made", **more):
+        return self.succeed("generate", *args, "-o", out, **more).out
 
     def made(self, name="input.npy", folder="made"):
         return load(self.folder / folder / name)
@@ -167,14 +166,12 @@ class Values(GenerateTest):
 
 class Gradients(GenerateTest):
     def test_integers_are_exact_for_all_attributes(self):
-        for op in OPS:
-            for last in (True, False):
-                for padding in ("same", "valid", ((2, 1),) * (3 if op == "conv3d" else 2)):
-                    problem = small(op, last, padding=padding)
-                    for dtype in DTYPES:
-                        args = [*flags_of(problem), "--dtype", dtype, "--clobber"]
-                        self.generate(*args)
-                        self.check(problem, dtype)
+        for i, (op, last, padding) in enumerate(itertools.product(OPS, (True, False), ("same", "valid", "explicit"))):
+            pads = ((2, 1),) * (3 if op == "conv3d" else 2) if padding == "explicit" else padding
+            problem = small(op, last, padding=pads)
+            for dtype in DTYPES[i % 2::2]:
+                self.generate(*flags_of(problem), "--dtype", dtype, "--clobber")
+                self.check(problem, dtype)
 
     def check(self, problem, dtype):
         kind, x = self.made()
@@ -205,24 +202,6 @@ class Gradients(GenerateTest):
         self.assertEqual(self.made()[1].shape, (0, 4, 4, 2))
         np.testing.assert_array_equal(self.made("gradient.npy")[1], np.zeros((3, 3, 2, 2)))
 
-    def test_every_algorithm_agrees(self):
-        for op in OPS:
-            for dtype in DTYPES:
-                for dist in ("int", "normal", "adversarial"):
-                    problem = small(op, c=6 if op != "conv3d" else 3, k=12)
-                    self.generate(*flags_of(problem), "--dist", dist, "--dtype", dtype, "--clobber",
-                                  *(["--nonfinite"] if dist == "normal" else []))
-                    ran = 0
-                    for name in ALL_ALGORITHMS:
-                        result = self.run_here(
-                            "verify", "-i", "made/input.npy", "-g", "made/out_backprop.npy", "-a",
-                            name, "--golden", "made/gradient.npy", *problem.flags(),
-                            *(["--bitwise"] if dist == "int" else []))
-                        with self.subTest(op=op, dtype=dtype, dist=dist, algorithm=name):
-                            self.assertIn(result.status, (0, 4), str(result))
-                        ran += result.status == 0
-                    self.assertGreaterEqual(ran, 3)
-
 
 class BadKernels(GenerateTest):
     """What adversarial data are for: kernels that pass on tame data and fail on these."""
@@ -245,13 +224,10 @@ class BadKernels(GenerateTest):
     def right(x, dy):
         return definition(x, dy, (3, 3), (1, 1), (1, 1), (1, 1), 1)
 
-    def test_a_right_kernel_passes(self):
-        for dtype in ("float16", "bfloat16", "float32"):
-            self.assertEqual(self.verdicts(self.right, dtype), [0, 0], dtype)
-
     def test_subnormal_numbers_flushed_to_zero(self):
         for dtype, smallest in (("float16", 2.0**-14), ("bfloat16", 2.0**-126),
                                 ("float32", 2.0**-126)):
+            self.assertEqual(self.verdicts(self.right, dtype), [0, 0], dtype)
             self.assertEqual(
                 self.verdicts(lambda x, dy, s=smallest: self.right(np.where(abs(x) < s, 0, x), dy),
                               dtype), [0, 1], dtype)
@@ -310,8 +286,7 @@ class Output(GenerateTest):
                 if other != name:
                     (self.folder / "made" / other).unlink()
             (self.folder / "made" / name).write_bytes(b"mine")
-            result = self.run_here("generate", *self.ARGS, "-o", "made")
-            self.assert_one_error(result, 3, f"made/{name}", "exists already", "--clobber")
+            self.refuses(3, [f"made/{name}", "exists already", "--clobber"], "generate", *self.ARGS, "-o", "made")
             self.assertEqual([p.name for p in (self.folder / "made").iterdir()], [name])
             self.assertEqual(self.read(f"made/{name}"), b"mine")
             result = self.run_here("generate", *self.ARGS, "-o", "made", "--clobber",
@@ -323,18 +298,14 @@ class Output(GenerateTest):
     def test_a_folder_that_was_made_goes_again(self):
         for extra, status in ((["--memory-limit", "1KiB"], 5), (["--out-dtype", "int8"], 2),
                               (["--seed", "-1"], 2)):
-            result = self.run_here("generate", *self.ARGS, "-o", "new", *extra)
-            self.assert_one_error(result, status)
-            self.assertEqual(self.listing(), [])
-            self.assert_one_error(self.run_here("generate", *self.ARGS, "-o", "new/deep", *extra), status)
-            self.assertEqual(self.listing(), [])
+            for folder in ("new", "new/deep"):
+                self.refuses(status, [], "generate", *self.ARGS, "-o", folder, *extra)
         self.succeed("generate", *self.ARGS, "-o", "new/deep")
         self.assertEqual(sorted(p.name for p in (self.folder / "new/deep").iterdir()), FILES)
 
     def test_what_the_disk_has_no_room_for(self):
         large = ["conv2d", "--shape", "100000,1000,1000,1000", "-k", 3, "--out-channels", 64, "-p", "same", "-o", "big"]
-        self.assert_one_error(self.run_here("generate", *large), 3, "--output: big has", "free, but the files take 387 TiB")
-        self.assertEqual(self.listing(), [])
+        self.refuses(3, ["--output: big has", "free, but the files take 387 TiB"], "generate", *large)
         out = self.succeed("generate", *large, "--dry-run").out
         self.assertIn("big/input.npy: float32 (100000, 1000, 1000, 1000), 364 TiB\n", out)
         self.assertEqual(self.listing(), [])
@@ -380,9 +351,5 @@ class Misuse(GenerateTest):
                 ([*sound, "-i", "x.npy", *out], 2, ["-i"]),
                 ([*sound, "stray", *out], 2, ["stray"]),
                 ([*sound, *out, "--json=made/input.npy"], 2, ["--json"])):
-            before = self.listing()
-            with self.subTest(args):
-                self.assert_one_error(self.run_here("generate", *args), status, *parts)
-                self.assertEqual(self.listing(), before)
-        self.assert_one_error(self.run_here("-i", "x.npy", "generate", *sound, *out), 2,
-                              "in front of generate")
+            self.refuses(status, parts, "generate", *args)
+        self.refuses(2, ["in front of generate"], "-i", "x.npy", "generate", *sound, *out)

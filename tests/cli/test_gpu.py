@@ -27,9 +27,8 @@ class WithoutDevice(CliTest):
     def test_hidden_devices_are_reported_at_once(self):
         for command in ([], ["verify"]):
             start = time.monotonic()
-            result = self.run_here(*command, *self.problem.args(), "--backend", "cuda",
-                                   env={"CUDA_VISIBLE_DEVICES": ""})
-            self.assert_one_error(result, 4, "--backend cuda", "CUDA", "--backend cpu")
+            self.refuses(4, ["--backend cuda", "CUDA", "--backend cpu"],
+                         *command, *self.problem.args(), "--backend", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
             self.assertLess(time.monotonic() - start, 10)
             self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
 
@@ -37,12 +36,10 @@ class WithoutDevice(CliTest):
         # What computes on the processor does not need it.
         alone = self.folder / "convgrad"
         shutil.copy(BINARY, alone)
-        cuda = self.run_here(*self.problem.args(), "--backend", "cuda", program=alone)
-        self.assert_one_error(cuda, 4, "--backend cuda", "--backend cpu")
+        self.refuses(4, ["--backend cuda", "--backend cpu"], *self.problem.args(), "--backend", "cuda", program=alone)
         self.assert_quiet(self.run_here(*self.problem.args(), program=alone))
         self.write("convgrad_cuda.so", b"no module")
-        cuda = self.run_here(*self.problem.args(), "--backend", "cuda", program=alone)
-        self.assert_one_error(cuda, 4, "--backend cuda", "--backend cpu")
+        self.refuses(4, ["--backend cuda", "--backend cpu"], *self.problem.args(), "--backend", "cuda", program=alone)
 
     @unittest.skipUnless(DRIVER, "no CONVGRAD_TEST_DRIVER: the folder of tests/driver's library")
     @unittest.skipUnless("CUDA         toolkit" in run("info").out, "built without CUDA")
@@ -57,15 +54,14 @@ class WithoutDevice(CliTest):
             with self.subTest(version=version, status=status):
                 self.assertIn(said, run("info", env=env).out)
                 for device in ([], ["--device", "7"]):
-                    result = self.run_here(*self.problem.args(), "--backend", "cuda", *device, env=env)
-                    self.assert_one_error(result, 4, "--backend cuda", said, "--backend cpu")
+                    self.refuses(4, ["--backend cuda", said, "--backend cpu"],
+                                 *self.problem.args(), "--backend", "cuda", *device, env=env)
                     self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
 
     def test_names_that_do_not_fit_each_other(self):
-        result = self.run_here(*self.problem.args(), "-b", "cpu", "-a", "cuda_streaming")
-        self.assert_one_error(result, 2, "--algorithm", "cuda_streaming", "--backend cpu")
-        result = self.run_here(*self.problem.args(), "-b", "reference", "-a", "cuda_streaming")
-        self.assert_one_error(result, 2, "--algorithm", "--backend reference")
+        self.refuses(2, ["--algorithm", "cuda_streaming", "--backend cpu"],
+                     *self.problem.args(), "-b", "cpu", "-a", "cuda_streaming")
+        self.refuses(2, ["--algorithm", "--backend reference"], *self.problem.args(), "-b", "reference", "-a", "cuda_streaming")
 
     def test_dry_run_prints_the_rule(self):
         result = self.run_here(*self.problem.args(), "--dry-run")
@@ -100,9 +96,7 @@ class OnDevice(CliTest):
         self.assertEqual(self.run_here("verify", *args, "-b", "cuda").status, 0)
 
     def test_a_number_that_no_device_has(self):
-        result = self.run_here(*self.problem.args(), "-b", "cuda", "--device", "99")
-        self.assert_one_error(result, 4, "--device 99", "CUDA device")
+        self.refuses(4, ["--device 99", "CUDA device"], *self.problem.args(), "-b", "cuda", "--device", "99")
 
     def test_too_little_memory(self):
-        result = self.run_here(*self.problem.args(), "-b", "cuda", "--memory-limit", "1KiB")
-        self.assert_one_error(result, 5, "--memory-limit")
+        self.refuses(5, ["--memory-limit"], *self.problem.args(), "-b", "cuda", "--memory-limit", "1KiB")

@@ -183,8 +183,7 @@ class KnownKillers(CliTest):
             with self.subTest(report, what=what, flags=flags):
                 for name, shape in (("x.npy", x), ("dy.npy", dy)):
                     self.write(name, harness.raw_npy(shape))
-                result = self.run_here("-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy", *flags.split())
-                self.assert_one_error(result, 3, message)
+                self.refuses(3, [message], "-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy", *flags.split())
                 self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
 
     def test_the_table_names_every_report(self):

@@ -6,11 +6,7 @@ import subprocess
 import numpy as np
 
 from harness import BINARY, Problem, clean_environment, save, tf32
-from verifying import VerifyTest
-
-
-def in_sequence(terms):
-    return np.add.accumulate(terms, 0, "f4")[-1]
+from verifying import VerifyTest, in_sequence
 
 
 class OrdersTest(VerifyTest):

@@ -6,9 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import time
-import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
@@ -37,12 +35,11 @@ def answers_of(module):
     return answer
 
 
-class Workers(unittest.TestCase):
+class Workers(CliTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        (pathlib.Path(folder.name) / "torch.py").write_text(TORCH)
-        self.worker = peers.Worker(__file__, "torch", sys.executable, 1, {"PYTHONPATH": folder.name}, silence_s=60)
+        super().setUp()
+        self.write("torch.py", TORCH)
+        self.worker = peers.Worker(__file__, "torch", sys.executable, 1, {"PYTHONPATH": str(self.folder)}, silence_s=60)
         self.addCleanup(self.worker.end)
 
     def assert_answers(self):

@@ -3,7 +3,8 @@ import hashlib
 import os
 
 import numpy as np
-from harness import ALL_ALGORITHMS, CliTest, PROCESSOR, Problem, npy_bytes, parse_report, raw_npy, run, save
+from harness import ALL_ALGORITHMS, CliTest, PROCESSOR, Problem, npy_bytes, parse_report, raw_npy, save
+from verifying import VerifyTest
 
 
 class ReportTest(CliTest):
@@ -11,18 +12,10 @@ class ReportTest(CliTest):
         super().setUp()
         self.use_small()
 
-    def report(self, *args, status=0, **more):
-        result = self.run_here(*args, **more)
-        self.assertEqual(result.status, status, str(result))
-        report = parse_report(result.out)
-        self.assertEqual(report["schema"], "convgrad.report/1")
-        self.assertEqual(report["exit_code"], status)
-        return report
-
 
 class Compute(ReportTest):
     def test_fields(self):
-        report = self.report(*self.problem.args(), "--json", "-t", 2)
+        report = self.report(*self.problem.args(), "-t", 2)
         self.assertEqual(list(report), ["schema", "command", "command_line", "status", "exit_code",
                                         "tool", "tensors", "op", "attrs", "work",
                                         "execution", "timing_ms", "perf", "output"])
@@ -30,11 +23,7 @@ class Compute(ReportTest):
         self.assertEqual(report["status"], "ok")
         self.assertEqual(report["output"], "dw.npy")
         self.assertEqual(report["command_line"],
-                         "convgrad " + " ".join(map(str, self.problem.args())) + " --json -t 2")
-        tool = report["tool"]
-        self.assertEqual(tool["name"], "convgrad")
-        self.assertRegex(tool["version"], r"^\d+\.\d+\.\d+$")
-        self.assertRegex(tool["git"], r"^([0-9a-f]{12}|unknown)$")
+                         "convgrad " + " ".join(map(str, self.problem.args())) + " -t 2 --json")
         self.assertEqual(report["op"], "conv2d")
         self.assertEqual(report["tensors"]["input"], {
             "file": "x.npy", "shape": [2, 7, 9, 4], "dtype": "float32", "descr": "<f4",
@@ -59,8 +48,6 @@ class Compute(ReportTest):
         for key in ("memory_bytes", "memory_limit_bytes", "blocks", "slices", "tiles"):
             self.assertGreater(execution[key], 0)
         time = report["timing_ms"]
-        for key in ("read", "convert", "kernel", "write", "total"):
-            self.assertGreaterEqual(time[key], 0)
         perf = report["perf"]
         self.assertAlmostEqual(perf["gflops"] * time["kernel"] * 1e6 / report["work"]["flops"], 1, 1)
         self.assertAlmostEqual(perf["gbytes_per_s"] / perf["gflops"],
@@ -68,27 +55,23 @@ class Compute(ReportTest):
         self.assertEqual(self.read("dw.npy"), npy_bytes("float32", self.problem.expected()))
 
     def test_nothing_else_on_stdout(self):
-        for extra in (["--json"], ["--json", "-v"], ["--json", "--dry-run"],
-                      ["--json", "--list-algorithms"], ["--json=-"]):
+        for extra in (["--json", "-v"], ["--json", "--list-algorithms"], ["--json=-"]):
             with self.subTest(extra):
-                self.report(*self.problem.args(), *extra)
-        self.report("--json", *self.problem.args())
+                self.assertEqual(parse_report(self.run_here(*self.problem.args(), *extra).out)["exit_code"], 0)
 
     def test_a_report_that_cannot_be_written(self):
         for name, status in (("/dev/full", 5), ("none/r.json", 3), (".", 3)):
-            result = self.run_here(*self.problem.args(), f"--json={name}")
-            self.assert_one_error(result, status, name)
+            self.assert_one_error(self.run_here(*self.problem.args(), f"--json={name}"), status, name)
 
     def test_dry_run_has_no_timing(self):
-        report = self.report(*self.problem.args(), "--json", "--dry-run")
+        report = self.report(*self.problem.args(), "--dry-run")
         self.assertNotIn("timing_ms", report)
-        self.assertIn("execution", report)
         self.assertNotIn("dw.npy", self.listing())
 
     def test_a_name_that_is_no_utf8(self):
         name = b"caf\xe9.npy"
         (self.folder / "x.npy").rename(os.fsdecode(bytes(self.folder) + b"/" + name))
-        report = self.report(*self.problem.args(x=os.fsdecode(name)), "--json")
+        report = self.report(*self.problem.args(x=os.fsdecode(name)))
         self.assertIn("caf", report["tensors"]["input"]["file"])
 
     def test_conversions_are_timed(self):
@@ -100,12 +83,12 @@ class Compute(ReportTest):
                               (True, raw_npy(values.shape, "'>f4'", values.astype(">f4").tobytes())),
                               (True, raw_npy(values.shape, "'<f4'", values.tobytes("F"), fortran=True))):
             self.write("x.npy", data)
-            report = self.report(*problem.args(), "--json")
+            report = self.report(*problem.args())
             self.assertEqual(report["timing_ms"]["convert"] > 0, swapped)
             self.assertGreaterEqual(report["timing_ms"]["read"], 0)
 
     def test_openblas_where_it_was_used(self):
-        args = [*self.problem.args(), "--json", "-a"]
+        args = [*self.problem.args(), "-a"]
         self.assertIsNone(self.report(*args, "direct")["tool"]["blas"])
         blas = self.report(*args, "im2col_gemm")["tool"]["blas"]
         self.assertEqual(blas["name"], "OpenBLAS")
@@ -115,9 +98,9 @@ class Compute(ReportTest):
     def test_the_environment_of_openblas(self):
         # HASWELL needs AVX2; PRESCOTT runs on every x86-64.
         core = "NEOVERSEN1" if PROCESSOR == "aarch64" else "PRESCOTT"
-        blas = self.report("info", "--json", env={"OPENBLAS_CORETYPE": core})["tool"]["blas"]
+        blas = self.report("info", env={"OPENBLAS_CORETYPE": core})["tool"]["blas"]
         self.assertEqual((blas["OPENBLAS_CORETYPE"], blas["core"].upper()), (core, core))
-        self.assertIsNone(self.report("info", "--json")["tool"]["blas"]["OPENBLAS_CORETYPE"])
+        self.assertIsNone(self.report("info")["tool"]["blas"]["OPENBLAS_CORETYPE"])
 
 
 class Errors(ReportTest):
@@ -132,31 +115,11 @@ class Errors(ReportTest):
                            (["-i", "none; a.npy", "-g", "a; use b.npy"], None),
                            (["-i", "short.npy"], None), (["--threads", "x"], "see convgrad --help"),
                            (["--algorithm", "reference"], "use --backend reference"),
-                           (["--json", "-o", "-"], "use --json=FILE")):
-            result = self.run_here(*self.problem.args(), *args, "--json=r.json")
-            if args[0] == "--json":
-                result = self.run_here(*self.problem.args(), *args)
-                error = parse_report(result.out)["error"]
-            else:
-                error = parse_report((self.folder / "r.json").read_text())["error"]
+                           (["-o", "-"], "use --json=FILE")):
+            error = parse_report(self.run_here("--json", *self.problem.args(), *args).out)["error"]
             with self.subTest(args):
                 self.assertEqual(error["hint"], hint, error["message"])
                 self.assertTrue(error["message"].endswith(hint or ""))
-
-    def test_a_line_that_cannot_be_parsed_has_a_report_too(self):
-        for args, command in ((["-o"], "compute"), (["--threads", "x"], "compute"),
-                              (["verify", "--rtol", "x"], "verify"), (["--device"], "compute"),
-                              (["bench", "--warmup=-1"], "bench")):
-            for where in ("--json", "--json=r.json"):
-                result = self.run_here(where, *args)
-                text = result.out if where == "--json" else (self.folder / "r.json").read_text()
-                report = parse_report(text)
-                with self.subTest(args=args, where=where):
-                    self.assertEqual((result.status, result.err.count("\n")), (2, 1), str(result))
-                    self.assertEqual((report["schema"], report["command"], report["status"]),
-                                     ("convgrad.report/1", command, "error"))
-                    self.assertEqual(report["exit_code"], 2)
-                    self.assertIn(report["error"]["message"], result.err)
 
     def test_an_error_of_both(self):
         result = self.run_here(*self.problem.args(), "-s", "0", "--json=/dev/full")
@@ -164,14 +127,10 @@ class Errors(ReportTest):
         self.assertEqual(result.raw, b"")
 
 
-class Verify(ReportTest):
-    def args(self, *extra):
-        return ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), "--json", *extra]
-
+class Verify(VerifyTest):
     def test_fields(self):
-        report = self.report(*self.args())
+        report = self.report()
         self.assertEqual(report["command"], "verify")
-        self.assertEqual(report["status"], "match")
         seconds = report["timing_ms"]["kernel"] * 1e-3  # the reference's are no kernel's
         self.assertAlmostEqual(report["perf"]["gflops"] * seconds * 1e9 / report["work"]["flops"],
                                1, 1)
@@ -187,8 +146,7 @@ class Verify(ReportTest):
                          [[r, s] for r in range(3) for s in range(2)])
 
     def test_a_report_of_a_mismatch_that_cannot_be_written(self):
-        save(self.folder / "r.npy", self.problem.expected() + 1)
-        result = self.run_here(*self.args("--result", "r.npy", "--json=none/r.json"))
+        result = self.run_here(*self.args("--result", self.result_file(self.dw + 1), "--json=none/r.json"))
         self.assertGreaterEqual(result.status, 2)
 
 
@@ -200,7 +158,6 @@ class Info(ReportTest):
         self.assertEqual(self.run_here(*self.problem.args("part.npz"), "--batch-range", "1/1").status, 0)
         os.symlink("x.npy", self.folder / "link.npy")
         os.symlink("new.npy", self.folder / "new-link.npy")
-        before = {name: self.read(name) for name in self.listing() if name != "new-link.npy"}
         verify = ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags()]
         another = ("--json", "another file")
         for parts, *args in ((another, "inspect", "x.npy", "--json=x.npy"),
@@ -218,22 +175,18 @@ class Info(ReportTest):
                                for flag in ("--result", "--golden")),
                              *((("--json",), *self.problem.args("new.npy"), f"--json={name}")
                                for name in ("new.npy", "./new.npy", self.folder / "new.npy", "new-link.npy"))):
-            with self.subTest(args):
-                self.assert_one_error(self.run_here(*args), 2, *parts)
-                self.assertEqual({name: self.read(name) for name in self.listing() if name != "new-link.npy"}, before)
+            self.refuses(2, parts, *args)
         (self.folder / "empty.json").touch()
         for name in ("new.json", "new.json", "empty.json"):
             self.assertEqual(self.run_here(*self.problem.args(), f"--json={name}").status, 0)
             self.assertEqual(parse_report((self.folder / name).read_text())["status"], "ok")
 
     def test_info(self):
-        report = self.report("info", "--json")
+        report = self.report("info")
         self.assertGreaterEqual(report["machine"]["threads"], 1)
         self.assertGreater(report["machine"]["memory_bytes"], 1 << 28)
-        self.assertIn("devices", report["cuda"])
         self.assertTrue(report["cuda"]["devices"] or report["cuda"]["why_none"])
-        text = run("info")
-        self.assertEqual((text.status, text.err), (0, ""))
+        text = self.succeed("info")
         n = report["machine"]["threads"]
         for part in ("processor", f", {n} thread{'s' * (n > 1)}, ", "BLAS", "CUDA", "algorithms", "im2col_gemm", "direct"):
             self.assertIn(part, text.out)
@@ -242,7 +195,7 @@ class Info(ReportTest):
 class Determinism(ReportTest):
     def test_same_report_but_for_the_times(self):
         def stable():
-            report = self.report(*self.problem.args(), "--json")
+            report = self.report(*self.problem.args())
             del report["timing_ms"], report["perf"]
             return report
 

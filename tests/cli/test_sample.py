@@ -1,7 +1,7 @@
 """verify --sample: some elements, exactly; what it covers, what it finds and what it refuses."""
 import re
 
-from harness import Problem, npy_bytes, off, parse_report, save
+from harness import CliTest, Problem, npy_bytes, off, save
 from verifying import VerifyTest
 
 
@@ -60,8 +60,7 @@ class Sample(VerifyTest):
 
     def test_it_needs_less_memory_than_the_reference(self):
         def planned(*extra):
-            result = self.run_here(*self.args("--result", "r.npy", *extra, "--dry-run", "--json"))
-            return parse_report(result.out)["execution"]["memory_bytes"]
+            return CliTest.report(self, *self.args("--result", "r.npy", *extra, "--dry-run"))["execution"]["memory_bytes"]
 
         self.prepare(Problem(n=1, size=(2, 2), c=256, k=512, taps=(1, 1)))
         save(self.folder / "r.npy", self.dw)
@@ -79,8 +78,7 @@ class Misuse(VerifyTest):
                 (["--seed", "4"], 2, ("--seed", "--sample")),
                 (["--sample", "5", "--golden", "g.npy", "--update-golden"], 2,
                  ("--update-golden", "--sample", "full check"))):
-            with self.subTest(extra):
-                self.assert_one_error(self.run_here(*self.args(*extra)), status, *parts)
+            self.refuses(status, parts, *self.args(*extra))
 
     def test_a_seed_for_everybody(self):
         self.verify(env={"CONVGRAD_SEED": "7"})
@@ -88,10 +86,6 @@ class Misuse(VerifyTest):
         self.assertIn("seed 7", out)
 
     def test_a_broken_result(self):
-        save(self.folder / "r.npy", self.dw[:1])
-        result = self.run_here(*self.args("--result", "r.npy", "--sample", 5))
-        self.assert_one_error(result, 3, "r.npy", "shape")
-        data = npy_bytes("float32", self.dw)
-        self.write("r.npy", data[:-4])
-        result = self.run_here(*self.args("--result", "r.npy", "--sample", 5))
-        self.assert_one_error(result, 3, "r.npy", "truncated")
+        for data, part in ((npy_bytes("float32", self.dw[:1]), "shape"), (npy_bytes("float32", self.dw)[:-4], "truncated")):
+            self.write("r.npy", data)
+            self.refuses(3, ["r.npy", part], *self.args("--result", "r.npy", "--sample", 5))

@@ -4,7 +4,7 @@ import json
 import shlex
 
 import numpy as np
-from harness import ALGORITHMS, DTYPES, CliTest, Problem, load, npy_bytes, parse_report, save
+from harness import ALGORITHMS, DTYPES, CliTest, Problem, load, npy_bytes, save
 
 INPUT = 3
 
@@ -44,16 +44,14 @@ class Conv1d(CliTest):
         for name, wrong, text in (("flipped", right[::-1], "flipped"), ("divided", right / 3, "1/S"),
                                   ("turned", np.ascontiguousarray(right.transpose(2, 1, 0)).reshape(right.shape), "OIW")):
             save(self.folder / f"{name}.npy", wrong, "float64")
-            done = self.run_here("verify", *flags, "--result", f"{name}.npy")
-            self.assertEqual((done.status, done.err), (1, ""), str(done))
+            done = self.succeed("verify", *flags, "--result", f"{name}.npy", status=1)
             self.assertIn(text, done.out, name)
             self.assertNotRegex(done.out, r"\br\b|H and W|rows and columns")
             self.assertNotRegex(done.out, r"\[\d+,\d+,\d+,\d+\]")   # three places: [s,c,k]
 
     def test_other_commands(self):
-        made = self.succeed("generate", "conv1d", "--shape", "2,3,9", "-k", 3, "--out-channels", 4, "-s", 2, "-p", "same",
-                            "-f", "NCW", "-o", "made", "--json")
-        report = parse_report(made.out)
+        report = self.report("generate", "conv1d", "--shape", "2,3,9", "-k", 3, "--out-channels", 4, "-s", 2, "-p", "same",
+                             "-f", "NCW", "-o", "made")
         self.assertEqual((report["op"], report["attrs"]["filter_shape"], report["attrs"]["strides"]),
                          ("conv1d", [3, 3, 4], [2]))
         for command in report["generate"]["commands"]:
@@ -116,11 +114,9 @@ class EmptyGradients(CliTest):
             for more in ((), ("--result", "dw.npy"), ("--golden", "dw.npy", "--bitwise"), ("--rtol", 1e-5),
                          ("--max-ulp", 1), ("--criterion", "bound"), ("--sample", 5),
                          ("--show", 3, "--save-diff", "d.npy"), ("--fail-vacuous",)):
-                done = self.run_here("verify", *args, *more)
-                self.assertEqual((done.status, done.err), (1 if "--fail-vacuous" in more else 0, ""), str(done))
+                done = self.succeed("verify", *args, *more, status=1 if "--fail-vacuous" in more else 0)
                 self.assertRegex(done.out, "MATCH, but nothing was tested|MISMATCH", str(done))
-            done = self.run_here("verify", *args, "--json")
-            self.assertEqual(parse_report(done.out)["compare"]["count"], 0)
+            self.assertEqual(self.report("verify", *args)["compare"]["count"], 0)
             save(self.folder / "wrong.npy", np.zeros(sizes[:-1]))
             self.assert_one_error(self.run_here("verify", *args, "--result", "wrong.npy"), INPUT, "wrong.npy", "shape")
 

@@ -51,7 +51,7 @@ class Shards(BatchTest):
                                  {name: "failure" if name == "c" else "passed" for name in wanted})
 
     def names(self, k, parts):
-        report = json.loads(self.run_here("batch", self.name, "--shard", f"{k}/{parts}", "--dry-run", "--json").out)
+        report = self.report(self.name, "--shard", f"{k}/{parts}", "--dry-run")
         self.assertEqual(report["batch"]["shard"], f"{k}/{parts}")
         return {job["name"] for job in report["jobs"]}
 

@@ -22,8 +22,7 @@ class SpotCheck(CliTest):
         self.args = [*self.problem.args(), "-a", "im2col_gemm"]
 
     def refuse(self, *args, output="dw.npy"):
-        result = self.run_here(*args, "--spot-check", "16", env=self.env)
-        self.assert_one_error(result, 5, *SAID)
+        self.refuses(5, SAID, *args, "--spot-check", "16", env=self.env)
         self.assertFalse((self.folder / output).exists())
 
     def test_a_wrong_kernel_writes_only_unchecked(self):
@@ -42,8 +41,7 @@ class SpotCheck(CliTest):
     def test_an_old_file_stays(self):
         self.assert_quiet(self.run_here(*self.problem.args()))
         for more in ([], ["--accumulate"]):
-            result = self.run_here(*self.args, *more, "--spot-check", "16", env=self.env)
-            self.assert_one_error(result, 5, *SAID)
+            self.refuses(5, SAID, *self.args, *more, "--spot-check", "16", env=self.env)
             self.assertEqual(self.read("dw.npy"), self.want)
         self.assertEqual(self.listing(), ["dw.npy", "dy.npy", "lib", "x.npy"])
 

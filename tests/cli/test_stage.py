@@ -12,9 +12,8 @@ import tempfile
 import unittest
 
 from bare_root import enter, make_bare_root
-from harness import BINARY
+from harness import BINARY, ROOT, CliTest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(BINARY).resolve().parent
 
 
@@ -98,13 +97,12 @@ class Stage(unittest.TestCase):
         self.assertRegex(done.stdout, r"\| two \| \d.* \|")
 
 
-class Cases(unittest.TestCase):
+class Cases(CliTest):
     """What a process can do to a command."""
 
     def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        folder = pathlib.Path(temporary.name) / "device"
+        super().setUp()
+        folder = self.folder / "device"
         (folder / "lib").mkdir(parents=True)
         (folder / "version").write_text("a test\n")
         for file in (ROOT / "scripts/gpu").glob("*.py"):

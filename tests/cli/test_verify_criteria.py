@@ -72,19 +72,14 @@ class Rounding(VerifyTest):
         """For diagnoses, which take seconds of many pixels."""
         self.prepare(Problem(n=8, size=(28, 28), c=2, k=2, taps=(3, 3)).fill_normal(8))
 
-    def wrong(self, x=None, dy=None):
-        keep = self.problem.x, self.problem.dy
-        self.problem.x = keep[0] if x is None else x
-        self.problem.dy = keep[1] if dy is None else dy
-        values = self.problem.expected()
-        self.problem.x, self.problem.dy = keep
-        return values
+    def wrong(self, **tensors):
+        return self.problem.but(**tensors).expected()
 
     def test_what_it_sees(self):
         rounded = self.dw.astype("f4").view("u4")
         for fault, values in (
                 ("a pixel", self.wrong(dy=put(self.problem.dy, ((3, 7, 9), 0)))),
-                ("TF32", self.wrong(tf32(self.problem.x), tf32(self.problem.dy))),
+                ("TF32", self.wrong(x=tf32(self.problem.x), dy=tf32(self.problem.dy))),
                 ("bfloat16", ((rounded + 0x8000) & np.uint32(0xffff0000)).view("f4")),
                 ("an element", off(self.dw, ((1, 2, 1, 0), 1)))):
             with self.subTest(fault):
@@ -149,7 +144,7 @@ class Rounding(VerifyTest):
 
     def test_reason_and_diagnosis_come_first(self):
         self.use_fewer()
-        out = self.judge(self.wrong(tf32(self.problem.x), tf32(self.problem.dy)), status=1)
+        out = self.judge(self.wrong(x=tf32(self.problem.x), dy=tf32(self.problem.dy)), status=1)
         starts = ["MISMATCH: ", "reason: ", "diagnosis: ", "agrees to ", "conv2d ", "criterion: ",
                   "largest errors", "errors per tap ", "repeat: "]
         places = [out.index(start) if i == 0 else out.index("\n" + start)
@@ -165,15 +160,15 @@ class Rounding(VerifyTest):
 
     def test_faults_that_are_accepted(self):
         self.use_fewer()
-        wrong = self.wrong(tf32(self.problem.x), tf32(self.problem.dy))
+        wrong = self.wrong(x=tf32(self.problem.x), dy=tf32(self.problem.dy))
         out = self.judge(wrong, "--accept", "low_precision_sums,input_precision")
         self.assertTrue(out.startswith("MATCH, with input_precision accepted: x and dy are rounded to TF32 (half to even) before they are multiplied"), out)
         compare = self.compare("--result", "r.npy", "--accept", "input_precision")
         self.assertEqual(compare["accepted"], "input_precision")
         self.judge(wrong, "--accept", "low_precision_sums", status=1)
         self.judge(off(wrong, ((1, 2, 1, 0), 1)), "--accept", "input_precision", status=1)
-        result = self.run_here(*self.args("--result", "r.npy", "--accept", "input_precision", "--diagnosis", "off"))
-        self.assert_one_error(result, 2, "--accept: given with --diagnosis off")
+        self.refuses(2, ["--accept: given with --diagnosis off"],
+                     *self.args("--result", "r.npy", "--accept", "input_precision", "--diagnosis", "off"))
 
     def test_a_cause_is_that_of_its_own_result(self):
         self.use_fewer()
@@ -241,9 +236,7 @@ class Rounding(VerifyTest):
         for extra, parts in ((["--save-diff", "x.npy"], ("--save-diff", "is the file of --input")),
                              (["--save-diff", "-"], ("--save-diff", "name a file")),
                              (["--save-diff", "d.npy", "--sample", 20], ("--save-diff", "--sample"))):
-            with self.subTest(extra):
-                self.assert_one_error(self.run_here(*self.args("--result", "r.npy", *extra)), 2,
-                                      *parts)
+            self.refuses(2, parts, *self.args("--result", "r.npy", *extra))
 
     def test_wrong_uses(self):
         self.result_file(self.dw)
@@ -254,6 +247,4 @@ class Rounding(VerifyTest):
                 (["--slack", 0], ("--slack", "above 0")),
                 (["--adders", "none"], ("--adders", "'none'")),
                 (["--longest-sum", 0], ("--longest-sum",))):
-            with self.subTest(extra):
-                self.assert_one_error(self.run_here(*self.args("--result", "r.npy", *extra)), 2,
-                                      *parts)
+            self.refuses(2, parts, *self.args("--result", "r.npy", *extra))

@@ -243,9 +243,8 @@ TEST_CASE("numbers that AMX would flush or overflow are left to plain multiply-a
         check_bound(kernel, problem, x.data(), dy.data());
         // In the place of the values, zeros would be within the bound's underflow.
         const auto got = sums_of(kernel, problem, x.data(), dy.data());
-        PlanOptions plain;
         const bool avx512 = kernel.name == "outer_product_amx_emulated";
-        plain.algorithm = avx512 ? "outer_product_avx512" : "outer_product";
+        const PlanOptions plain{.algorithm = avx512 ? "outer_product_avx512" : "outer_product"};
         CHECK(got == sums_of(problem, x.data(), dy.data(), plain));
       });
     }

@@ -30,10 +30,7 @@ std::vector<const Kernel*> all_kernels() {
 }
 
 PlanOptions with_algorithm(std::string_view name) {
-  PlanOptions options;
-  options.algorithm = name;
-  options.threads = 2;
-  return options;
+  return {.algorithm = std::string(name), .threads = 2};
 }
 
 // x with a value in the place of all that no tap of any output sees.

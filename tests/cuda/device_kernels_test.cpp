@@ -351,11 +351,10 @@ TEST_CASE("a replay is many runs on copies of the block, within the memory") {
       make({"replay", "conv2d", 2, 8, 8, 1, {{4, 3}, {5, 3}}}, DType::f32, true);
   const auto x = filled(DType::f32, problem.x_count(), Fill::small_integers, 1);
   const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 2);
-  PlanOptions options;
-  options.algorithm = "cuda_simt_gemm";
-  options.backend = Backend::cuda;
-  options.device = emulated_device();
-  options.in_memory = true;
+  PlanOptions options{.backend = Backend::cuda,
+                      .device = emulated_device(),
+                      .algorithm = "cuda_simt_gemm",
+                      .in_memory = true};
   const std::int64_t needs = make_plan(problem, this_machine(), options).cuda()->memory.total();
   for (const std::int64_t copies : {0, 1, 30}) {
     // x and dy have 1280 bytes each, and a sixteenth of what is free is not used.
@@ -416,9 +415,7 @@ TEST_CASE("choices for a device follow from the problem") {
 TEST_CASE("a device's memory is a bound") {
   const WgradProblem problem =
       make({"many", "conv2d", 4096, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);
-  PlanOptions options;
-  options.backend = Backend::cuda;
-  options.device = emulated_device();
+  PlanOptions options{.backend = Backend::cuda, .device = emulated_device()};
   const Plan roomy = make_plan(problem, this_machine(), options);
   CHECK(roomy.schedule.blocks.count > 2);
   CHECK(roomy.cuda()->memory.buffers == 2);

@@ -25,8 +25,9 @@ inline Device emulated_device() {
   return {0, "emulated", 9, 0, std::int64_t{1} << 40, 100, std::int64_t{1} << 40};
 }
 
-// For emulated_device(), from tensors in memory.
-Plan plan_with(const WgradProblem& problem, std::string_view kernel, std::int64_t block_bytes = 0);
+// For emulated_device(), from tensors in memory. Kernels go from one chunk of a slice to the next.
+Plan plan_with(const WgradProblem& problem, std::string_view kernel, std::int64_t block_bytes = 0,
+               std::int64_t least_chunks = 2);
 
 // The sum of a plan made for emulated_device(). Counts launches and copies there, if asked to.
 std::unique_ptr<DeviceSum> emulated_adder(const Plan& plan, std::int64_t* launched = nullptr,

@@ -26,12 +26,10 @@ std::optional<Device> device() {
 }
 
 PlanOptions options_for(const Device& device, std::string_view kernel) {
-  PlanOptions options;
-  options.algorithm = std::string(kernel);
-  options.backend = Backend::cuda;
-  options.device = device;
-  options.least_chunks = 2;  // so that kernels go from one to the next
-  return options;
+  return {.backend = Backend::cuda,
+          .device = device,
+          .algorithm = std::string(kernel),
+          .least_chunks = 2};  // so that kernels go from one to the next
 }
 
 bool is_asked_for(const DeviceKernel& kernel) {

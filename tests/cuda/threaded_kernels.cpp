@@ -26,18 +26,24 @@ namespace convgrad::testing {
 
 namespace {
 
+enum class Special : std::uint8_t {
+  none,
+  infinity,       // begins dy: where it is not finite, kernels leave out products
+  one_partition,  // of all slices, so that one begins with the last chunk of an image
+  by_threads,     // lines are copied, as before compute capability 9.0
+  one_slice       // instead of as many as there are chunks for
+};
+
 struct Case {
   const char* kernel;
   DType dtype;
   bool channels_last;
   ProblemSpec spec;
-  double first = 0;  // of dy, if not 0: where it is not finite, kernels leave out products
-  bool one_partition = false;  // of all slices, so that one begins with the last chunk of an image
-  bool by_threads = false;     // lines are copied, as before compute capability 9.0
-  bool one_slice = false;      // instead of as many as there are chunks for
+  Special special = Special::none;
 };
 
 using enum DType;
+using enum Special;
 const Case kCases[] = {
     {"cuda_simt_gemm", f32, true, {"wide", "conv2d", 1, 9, 40, 1, {{25, 3}, {21, 3}}}},
     {"cuda_simt_gemm", f32, false, {"narrow", "conv2d", 1, 3, 20, 1, {{25, 3}, {21, 3}}}},
@@ -50,9 +56,7 @@ const Case kCases[] = {
      bf16,
      true,
      {"by threads", "depthwise", 1, 33, 33, 33, {{21, 3}, {31, 3}}},
-     0,
-     false,
-     true},
+     by_threads},
     {"cuda_streaming", f32, true, {"groups of 4", "conv2d", 1, 16, 16, 4, {{45, 3}, {13, 3}}}},
     {"cuda_streaming", bf16, false, {"5x5", "depthwise", 1, 17, 17, 17, {{20, 5}, {13, 5}}}},
     {"cuda_streaming", bf16, true, {"7x7", "depthwise", 1, 17, 17, 17, {{20, 7}, {13, 7}}}},
@@ -61,41 +65,35 @@ const Case kCases[] = {
      bf16,
      true,
      {"stride 2", "depthwise", 1, 40, 40, 40, {{41, 5, 2}, {39, 3, 2}}}},
-    {"cuda_streaming", f32, true, {"Inf", "depthwise", 1, 9, 9, 9, {{7, 3}, {8, 3}}}, kInf},
+    {"cuda_streaming", f32, true, {"Inf", "depthwise", 1, 9, 9, 9, {{7, 3}, {8, 3}}}, infinity},
     {"cuda_streaming",
      f32,
      true,
      {"Inf, chunks", "depthwise", 1, 1, 1, 1, {{3, 3}, {180, 3}}},
-     kInf},
+     infinity},
     {"cuda_mma", bf16, true, {"wide", "conv2d", 1, 120, 128, 1, {{30, 1}, {41, 1}}}},
     {"cuda_mma", bf16, false, {"narrow", "conv2d", 1, 25, 41, 1, {{30, 2}, {41, 1}}}},
     // 57 rows of 64: chunks of 8 rows, and of one. The last slice has both of one.
-    {"cuda_mma", bf16, true, {"short chunk", "conv2d", 2, 8, 8, 1, {{57, 1}, {64, 1}}}, 0, true},
+    {"cuda_mma",
+     bf16,
+     true,
+     {"short chunk", "conv2d", 2, 8, 8, 1, {{57, 1}, {64, 1}}},
+     one_partition},
     {"cuda_mma_tf32", f32, true, {"1x1", "conv2d", 1, 24, 40, 1, {{30, 1}, {41, 1}}}},
     {"cuda_mma_f64", f64, false, {"1x2", "conv2d", 1, 24, 40, 1, {{15, 1}, {41, 2}}}},
     {"cuda_wgmma", bf16, true, {"1x1", "conv2d", 1, 72, 136, 1, {{30, 1}, {41, 1}}}},
     {"cuda_wgmma", bf16, true, {"3x3", "conv2d", 3, 40, 24, 1, {{18, 3}, {11, 3}}}},
     // Two warpgroups write where the other one's last operands are.
-    {"cuda_wgmma",
-     bf16,
-     true,
-     {"writes dw", "conv2d", 1, 72, 136, 1, {{9, 1}, {9, 1}}},
-     0,
-     false,
-     false,
-     true},
+    {"cuda_wgmma", bf16, true, {"writes dw", "conv2d", 1, 72, 136, 1, {{9, 1}, {9, 1}}}, one_slice},
     {"cuda_wgmma", bf16, false, {"stride 2", "conv2d", 2, 24, 10, 1, {{31, 3, 2}, {41, 1}}}},
     {"cuda_wgmma", bf16, true, {"colours", "conv2d", 2, 3, 10, 1, {{31, 5, 2}, {41, 3, 2}}}},
     {"cuda_wgmma",
      bf16,
      true,
      {"stages again", "conv2d", 14, 40, 24, 1, {{9, 3}, {9, 3}}},
-     0,
-     false,
-     false,
-     true},
-    {"cuda_wgmma", bf16, true, {"Inf", "conv2d", 1, 16, 8, 1, {{5, 3}, {6, 3}}}, kInf},
-    {"cuda_wgmma", bf16, true, {"Inf, colours", "conv2d", 1, 3, 8, 1, {{5, 3}, {6, 3}}}, kInf},
+     one_slice},
+    {"cuda_wgmma", bf16, true, {"Inf", "conv2d", 1, 16, 8, 1, {{5, 3}, {6, 3}}}, infinity},
+    {"cuda_wgmma", bf16, true, {"Inf, colours", "conv2d", 1, 3, 8, 1, {{5, 3}, {6, 3}}}, infinity},
 };
 
 std::string name(const Case& c) { return cat(c.kernel, ", ", c.spec.name); }
@@ -103,16 +101,17 @@ std::string name(const Case& c) { return cat(c.kernel, ", ", c.spec.name); }
 bool is_exact(const Case& c) {
   const WgradProblem problem = make(c.spec, c.dtype, c.channels_last);
   const auto x = filled(c.dtype, problem.x_count(), Fill::small_integers, 1);
-  const auto dy = c.first != 0 ? dy_with_first_pixel(problem, c.first)
-                               : filled(c.dtype, problem.dy_count(), Fill::small_integers, 2);
+  const auto dy = c.special == infinity
+                      ? dy_with_first_pixel(problem, kInf)
+                      : filled(c.dtype, problem.dy_count(), Fill::small_integers, 2);
   const Expected expected = reference_of(problem, x.data(), dy.data(), 1);
   Plan plan = plan_with(problem, c.kernel);
-  if (c.one_partition) {
+  if (c.special == one_partition) {
     SliceGrid& slices = plan.schedule.slices;
     slices.interleave *= std::exchange(slices.partitions, 1);
   }
-  emulated_bulk_copies = !c.by_threads;
-  if (c.one_slice) plan.schedule.slices = deal_slices(plan.schedule.chunks, 1, 1, 1);
+  emulated_bulk_copies = c.special != by_threads;
+  if (c.special == one_slice) plan.schedule.slices = deal_slices(plan.schedule.chunks, 1, 1, 1);
   const auto got = emulated_sums(plan, x.data(), dy.data());
   return std::ranges::equal(got, expected.values, [](double a, double b) {
     return a == b || (std::isnan(a) && std::isnan(b));

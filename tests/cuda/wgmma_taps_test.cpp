@@ -43,19 +43,9 @@ const std::vector<ProblemSpec>& problems() {
   return all;
 }
 
-Plan plan_of(const WgradProblem& problem, std::int64_t block_bytes, std::int64_t least_chunks) {
-  PlanOptions options;
-  options.algorithm = "cuda_wgmma";
-  options.backend = Backend::cuda;
-  options.device = emulated_device();
-  options.in_memory = true;
-  options.block_bytes = block_bytes;
-  options.least_chunks = least_chunks;
-  return make_plan(problem, this_machine(), options);
-}
-
 // So many chunks that there is one slice alone.
 constexpr std::int64_t kAllChunks = std::int64_t{1} << 40;
+constexpr std::string_view kWgmma = "cuda_wgmma";
 
 }  // namespace
 
@@ -74,7 +64,7 @@ TEST_CASE("cuda_wgmma is exact in every layout") {
       const auto dy = filled(dtype, problem.dy_count(), Fill::small_integers, 2);
       const Expected reference = device_reference_of(problem, x.data(), dy.data());
       for (const std::int64_t least : {std::int64_t{1}, kAllChunks}) {
-        const Plan plan = plan_of(problem, 0, least);
+        const Plan plan = plan_with(problem, kWgmma, 0, least);
         long_sums = long_sums || cuda::with_slices(choice, plan.schedule.slices).has_totals;
         agreements = 0;
         CHECK(emulated_sums(plan, x.data(), dy.data()) == reference.values);
@@ -98,7 +88,7 @@ TEST_CASE("cuda_wgmma has the same bits for all blocks, with Inf where nothing s
     const auto sums = [&](std::uint16_t first, std::int64_t block_bytes) {
       // Of the first pixel, which some taps see beside x.
       std::fill_n(reinterpret_cast<std::uint16_t*>(dy.data()), problem.K, first);
-      return emulated_sums(plan_of(problem, block_bytes, 1), x.data(), dy.data());
+      return emulated_sums(plan_with(problem, kWgmma, block_bytes, 1), x.data(), dy.data());
     };
     const bool pads = problem.axis[1].pad_before > 0 || problem.axis[2].pad_before > 0;
     const std::uint16_t infinity = 0x7f80;
@@ -123,7 +113,8 @@ TEST_CASE("cuda_wgmma writes what the tree would, rounded, where there is one sl
       make({"3x3", "conv2d", 2, 40, 70, 1, {{9, 3}, {9, 3}}}, DType::bf16, true);
   const auto x = filled(DType::bf16, problem.x_count(), Fill::normal, 5);
   const auto dy = filled(DType::bf16, problem.dy_count(), Fill::normal, 6);
-  const Plan one = plan_of(problem, 0, kAllChunks), cut = plan_of(problem, 3000, kAllChunks);
+  const Plan one = plan_with(problem, kWgmma, 0, kAllChunks),
+             cut = plan_with(problem, kWgmma, 3000, kAllChunks);
   CHECK(cut.schedule.blocks.count > 1);  // in which the tree writes
   const auto sums = emulated_sums(one, x.data(), dy.data());
   CHECK(emulated_sums(cut, x.data(), dy.data()) == sums);
@@ -132,9 +123,7 @@ TEST_CASE("cuda_wgmma writes what the tree would, rounded, where there is one sl
   const auto adder = emulated_adder(one);
   CHECK(adder->round_to_result(got.data()));
   MemorySource source(x.data(), dy.data());
-  Timing timing;
-  stream_blocks(
-      one, source, [&](const Block& block, std::int64_t i) { adder->add(block, i); }, timing);
+  sum_blocks(one, source, *adder);
   CHECK(adder->finish(0) == nullptr);
   CHECK(got == want);
 }

@@ -29,29 +29,23 @@ ProblemSpec spec() { return {"3x2", "conv2d", 1, 8, 6, 2, {{4, 3}, {4, 2}}}; }
 }  // namespace
 
 TEST_CASE("filter formats order taps, input and output channels") {
-  for (const char* format : {"HWIO", "OIHW", "OHWI"}) {
+  // Of the axes of a file the extents, and what a step along them adds to a sum's number.
+  const struct {
+    const char* format;
+    int extents[3], steps[3];
+  } files[] = {{"HWIO", {6, 4, 6}, {1000, 100, 1}},
+               {"OIHW", {6, 4, 6}, {1, 100, 1000}},
+               {"OHWI", {6, 6, 4}, {1, 1000, 100}}};
+  for (const auto& [format, extents, steps] : files) {
     const WgradProblem pb = make(spec(), DType::f32, true, format);
     const std::vector<double> dw = numbered(pb);
     std::vector<double> whole(dw.size()), parts(dw.size());
     gather_gradient(pb, dw.data(), 0, pb.dw_count(), whole.data());
     std::size_t i = 0;
-    const auto expect = [&](std::int64_t tap, std::int64_t c, std::int64_t k) {
-      CHECK(whole[i++] == static_cast<double>(1000 * tap + 100 * c + k));
-    };
-    const std::int64_t taps = 6, C = 4, K = 6;
-    if (std::string(format) == "HWIO") {
-      for (std::int64_t tap = 0; tap < taps; ++tap)
-        for (std::int64_t c = 0; c < C; ++c)
-          for (std::int64_t k = 0; k < K; ++k) expect(tap, c, k);
-    } else if (std::string(format) == "OIHW") {
-      for (std::int64_t k = 0; k < K; ++k)
-        for (std::int64_t c = 0; c < C; ++c)
-          for (std::int64_t tap = 0; tap < taps; ++tap) expect(tap, c, k);
-    } else {
-      for (std::int64_t k = 0; k < K; ++k)
-        for (std::int64_t tap = 0; tap < taps; ++tap)
-          for (std::int64_t c = 0; c < C; ++c) expect(tap, c, k);
-    }
+    for (int a = 0; a < extents[0]; ++a)
+      for (int b = 0; b < extents[1]; ++b)
+        for (int c = 0; c < extents[2]; ++c)
+          CHECK(whole[i++] == a * steps[0] + b * steps[1] + c * steps[2]);
     for (std::int64_t begin = 0; begin < pb.dw_count(); begin += 7) {
       gather_gradient(pb, dw.data(), begin, std::min<std::int64_t>(7, pb.dw_count() - begin),
                       parts.data() + begin);
@@ -85,31 +79,26 @@ TEST_CASE("a written gradient is read back, rounded to its dtype") {
   }
 }
 
-TEST_CASE("a gradient of another shape or dtype is refused") {
-  TempDir folder;
-  const std::string path = folder.path() + "/dw.npy";
-  const WgradProblem pb = make(spec(), DType::f32, true);
-  write_gradient(path, pb, numbered(pb).data(), nullptr, {});
-  const WgradProblem oihw = make(spec(), DType::f32, true, "OIHW");
-  CHECK_THROWS_WITH_AS(read_gradient(path, oihw, false),
-                       doctest::Contains("shape (3, 2, 4, 6), expected (6, 4, 3, 2)"), Error);
-  const WgradProblem wider = make(spec(), DType::f32, true, "HWIO", "float64");
-  CHECK_THROWS_WITH_AS(read_gradient(path, wider, true),
-                       doctest::Contains("dtype float32, expected float64"), Error);
-  CHECK(read_gradient(path, wider, false).dtype == DType::f32);
-}
-
-TEST_CASE("a gradient that is none of the four dtypes, or in another order, is named") {
+TEST_CASE("a gradient of another shape, dtype or order of the axes is refused") {
   const TempDir dir;
-  const WgradProblem pb = make(spec(), DType::f32, true);
+  const std::string path = dir.file("dw.npy");
+  const auto problem = [](const char* format, const char* out) {
+    return make(spec(), DType::f32, true, format, out);
+  };
+  const WgradProblem pb = problem("HWIO", "float32"), oihw = problem("OIHW", "float32");
+  const auto refused = [](const std::string& file, const WgradProblem& wanted, const char* text) {
+    check_error(ErrorKind::input, "", text, [&] { read_gradient(file, wanted, true); });
+  };
+  write_gradient(path, pb, numbered(pb).data(), nullptr, {});
+  refused(path, oihw, "shape (3, 2, 4, 6), expected (6, 4, 3, 2)");
+  const WgradProblem wider = problem("HWIO", "float64");
+  refused(path, wider, "dtype float32, expected float64");
+  CHECK(read_gradient(path, wider, false).dtype == DType::f32);
+  write_gradient(path, oihw, numbered(pb).data(), nullptr, {});
+  refused(path, pb, "this is OIHW: add --filter-format OIHW");
   const std::string bytes =
       dir.write("dw.bin", std::string(static_cast<std::size_t>(pb.dw_count()), ' '));
-  CHECK_THROWS_WITH_AS(read_gradient(bytes + ":float8_e5m2[3,2,4,6]", pb, false),
-                       doctest::Contains("dtype float8_e5m2, expected a gradient in"), Error);
-  const std::string path = dir.file("dw.npy");
-  write_gradient(path, make(spec(), DType::f32, true, "OIHW"), numbered(pb).data(), nullptr, {});
-  CHECK_THROWS_WITH_AS(read_gradient(path, pb, true),
-                       doctest::Contains("this is OIHW: add --filter-format OIHW"), Error);
+  refused(bytes + ":float8_e5m2[3,2,4,6]", pb, "dtype float8_e5m2, expected a gradient in");
 }
 
 TEST_CASE("a shape that is nearly the gradient's is named") {
@@ -118,12 +107,8 @@ TEST_CASE("a shape that is nearly the gradient's is named") {
   const WgradProblem pb = make({"3x2", "conv2d", 5, 8, 6, 2, {{4, 3}, {4, 2}}}, DType::f32, true);
   const auto refusal = [&](const std::vector<std::int64_t>& shape) -> std::string {
     const std::string path = dir.write("dw.npy", spec_file({shape}));
-    try {
-      read_gradient(path, pb, false);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    const auto error = error_of([&] { read_gradient(path, pb, false); });
+    return error ? error->what() : "";
   };
   const auto says = [&](const std::vector<std::int64_t>& shape, const char* hint) {
     const std::string text = refusal(shape);

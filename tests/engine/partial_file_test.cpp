@@ -48,9 +48,7 @@ TEST_CASE("parts in files give the bits of the whole in every algorithm") {
       const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
       CAPTURE(describe(problem));
       for_each_kernel_here(problem, [&](const Kernel& kernel) {
-        PlanOptions options;
-        options.in_memory = true;
-        options.algorithm = kernel.name;
+        const PlanOptions options{.algorithm = std::string(kernel.name), .in_memory = true};
         const auto sum_of = [&](const PlanOptions& o, const auto& use) {
           const Plan plan = make_plan(problem, this_machine(), o);
           TaskPool pool(plan.threads);

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "base/task_pool.hpp"
+#include "support/errors.hpp"
 #include "support/problems.hpp"
 #include "support/tensors.hpp"
 
@@ -19,10 +20,7 @@ WgradProblem large() {
 }
 
 Plan plan_with_limit(const WgradProblem& problem, std::int64_t mebibytes) {
-  PlanOptions options;
-  options.threads = 2;
-  options.memory_limit_bytes = mebibytes << 20;
-  return make_plan(problem, this_machine(), options);
+  return make_plan(problem, this_machine(), {.threads = 2, .memory_limit_bytes = mebibytes << 20});
 }
 
 }  // namespace
@@ -59,13 +57,8 @@ TEST_CASE("too little memory is said before anything is allocated") {
                        doctest::Contains("--memory-limit is 30.0 MiB"), Error);
   const WgradProblem absurd =
       make({"absurd", "conv2d", 1, 1000, 1000, 1, {{9, 20000}, {9, 20000}}}, DType::f32, true);
-  try {
-    make_plan(absurd, this_machine(), {});
-    FAIL("planned");
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::runtime);
-    CHECK(std::string(error.what()).find("the machine has") != std::string::npos);
-  }
+  check_error(ErrorKind::runtime, "", "the machine has",
+              [&] { make_plan(absurd, this_machine(), {}); });
 }
 
 TEST_CASE("auto takes what suits the shape and the processor") {
@@ -107,14 +100,8 @@ TEST_CASE("auto takes what suits the shape and the processor") {
 #else
   const char *const other = "outer_product_neon", *const its = "aarch64";
 #endif
-  try {
-    find_kernel(other);
-    FAIL("found");
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::unavailable);
-    CHECK(std::string(error.what()).find(cat(other, " is for ", its, " processors")) !=
-          std::string::npos);
-  }
+  check_error(ErrorKind::unavailable, "", cat(other, " is for ", its, " processors"),
+              [&] { find_kernel(other); });
 }
 
 TEST_CASE("extents near the end of the range are estimated without overflow") {
@@ -127,8 +114,7 @@ TEST_CASE("extents near the end of the range are estimated without overflow") {
     CAPTURE(kernel.name);
     CHECK(kernel.estimated_seconds(huge) > 1e6);
     if (!kernel.why_not(huge, this_machine()).empty()) continue;
-    PlanOptions options;
-    options.algorithm = kernel.name;
+    const PlanOptions options{.algorithm = std::string(kernel.name)};
     CHECK_THROWS_WITH_AS(make_plan(huge, this_machine(), options), doctest::Contains("memory"),
                          Error);
     CHECK(kernel.workspace_bytes(huge) >= 0);
@@ -161,10 +147,9 @@ TEST_CASE("the list of tiles is memory too") {
   const std::int64_t groups = 1 << 20;
   const WgradProblem problem =
       make({"groups", "conv2d", 1, groups, groups, groups, {{1, 1}, {1, 1}}}, DType::f32, true);
-  PlanOptions options;
-  options.algorithm = "outer_product";  // a tile for each group
-  options.threads = 1;
-  const Plan plan = make_plan(problem, this_machine(), options);
+  // A tile for each group.
+  const Plan plan =
+      make_plan(problem, this_machine(), {.algorithm = "outer_product", .threads = 1});
   const TileSteps steps = plan.cpu()->kernel->tile_steps(problem);
   CHECK(plan.tiles() == groups);
   CHECK(std::ssize(tiles_of(problem, steps)) == groups);
@@ -174,11 +159,9 @@ TEST_CASE("the list of tiles is memory too") {
 TEST_CASE("few threads take wide tiles, many narrow ones") {
   const WgradProblem problem =
       make({"wide", "depthwise", 128, 1152, 1152, 1152, {{7, 3}, {7, 3}}}, DType::f32, true);
-  PlanOptions options;
-  options.algorithm = "streaming";
   const auto tiles_of_threads = [&](int threads) {
-    options.threads = threads;
-    return make_plan(problem, this_machine(), options).tiles();
+    return make_plan(problem, this_machine(), {.algorithm = "streaming", .threads = threads})
+        .tiles();
   };
   CHECK(tiles_of_threads(2) == 1);
   CHECK(tiles_of_threads(7) == 3);   // 3 slices

@@ -19,6 +19,7 @@
 
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
+#include "support/errors.hpp"
 
 namespace convgrad::testing {
 
@@ -51,32 +52,6 @@ inline std::span<const std::byte> as_bytes(std::string_view text) {
 
 inline NpyHeader parse(std::string_view bytes) {
   return parse_npy_header(as_bytes(bytes), "x.npy");
-}
-
-// The Error that f throws; nothing if it throws none. Any other exception fails the test.
-template <typename Function>
-std::optional<Error> error_of(Function&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
-
-// f throws an Error of that kind, whose one line starts with the file's name and has the text.
-template <typename Function>
-void check_error(ErrorKind kind, std::string_view name, std::string_view text, Function&& f) {
-  const std::optional<Error> error = error_of(f);
-  CHECK_MESSAGE(error.has_value(), "no error, expected: ", std::string(text));
-  if (!error) return;
-  const std::string message = error->what();
-  CAPTURE(message);
-  CAPTURE(text);
-  CHECK(error->kind() == kind);
-  CHECK(message.starts_with(cat(name, ": ")));
-  CHECK(message.find('\n') == std::string::npos);
-  CHECK(message.find(text) != std::string::npos);
 }
 
 inline std::int64_t product(const Extents& extents) {
@@ -177,9 +152,11 @@ inline std::string read_completely(const std::string& argument) {
   return payload;
 }
 
-// A file, or an array of one, that cannot be opened to be read.
-inline void check_unreadable(const std::string& argument, std::string_view text) {
-  check_error(ErrorKind::input, argument, text, [&] { NpyReader reader(argument); });
+// A file, or an array of one, that cannot be opened to be read; what is named may be the file.
+inline void check_unreadable(const std::string& argument, std::string_view text,
+                             const std::string& named = "") {
+  check_error(ErrorKind::input, named.empty() ? argument : named, text,
+              [&] { NpyReader reader(argument); });
 }
 
 // Counts what came of files that were cut or changed: the array, or one Error of the input.

@@ -152,44 +152,19 @@ TEST_CASE("fortran_order that is not True or False") {
 }
 
 TEST_CASE("dtypes that are none, or an alias of one") {
-  for (const std::string descr : {"",
-                                  "<",
-                                  "4",
-                                  "f3x",
-                                  "f0",
-                                  "f-4",
-                                  "<i",
-                                  "f4 ",
-                                  " f4",
-                                  "<<f4",
-                                  "!f4",
-                                  "f4,f4",
-                                  "2f4",
-                                  "x4",
-                                  "<z9",
-                                  "u",
-                                  "z",
-                                  "i",
-                                  "?",
-                                  "half",
-                                  "<float32",
-                                  "V-1",
-                                  "V0",
-                                  "S0",
-                                  "|S",
-                                  "b2",
-                                  "b",
-                                  "\\x3cf4",
-                                  "<bfloat16",
-                                  "Bfloat16",
-                                  "f99999999999999999999"}) {
+  for (const std::string descr :
+       {"",    "<",    "4",   "f3x",     "f0",        "f-4",     "<i",  "f4 ",
+        " f4", "<<f4", "!f4", "f4,f4",   "2f4",       "x4",      "<z9", "u",
+        "z",   "i",    "?",   "half",    "<float32",  "V-1",     "V0",  "S0",
+        "|S",  "b2",   "b",   "\\x3cf4", "<bfloat16", "Bfloat16"}) {
     CAPTURE(descr);
     check_refused(
         header_bytes(dict_text("'" + descr + "'", "(2,)")),
         cat("damaged header: descr is '", descr, "', which is no dtype, expected one such"));
   }
-  check_refused(header_bytes(dict_text("'f2222222222222222228'", "(2,)")),
-                "descr is 'f2222222222222222228', which is no dtype");
+  for (const std::string number : {"2222222222222222228", "99999999999999999999"}) {
+    check_refused(header_bytes(dict_text("'f" + number + "'", "(2,)")), "which is no dtype");
+  }
   check_refused(header_bytes(dict_text("'<f4\n'", "(2,)")), "descr is '<f4\\n', which is no dtype");
   check_refused(header_bytes(dict_text("'\xff\xfe'", "(2,)"), 3), "descr is '\\xff\\xfe', which");
   using std::string_literals::operator""s;

@@ -20,35 +20,41 @@ namespace {
 
 using namespace testing;
 
-TEST_CASE("a FIFO is read block by block") {
+// An array that comes through a FIFO.
+struct Stream {
+  explicit Stream(const ArraySpec& array)
+      : spec(array), writer(dir.file("fifo"), spec_file(array)), reader(dir.file("fifo")) {}
+
+  bool is_right(const Extents& begin, const Extents& end) {
+    return is_right_box(reader, spec, begin, end);
+  }
+
   const TempDir dir;
-  for (const int flags : {0, 2}) {
-    const ArraySpec spec{{7, 30, 50, 40}, 4, false, (flags & 2) != 0};  // 1.7 MB, pipes hold 64 kB
-    const std::string path = dir.file(cat("fifo", flags));
-    const FifoWriter writer(path, spec_file(spec));
-    NpyReader reader(path);
-    CHECK_FALSE(reader.seekable());
-    CHECK_FALSE(reader.needs_whole_payload());
+  const ArraySpec spec;
+  const FifoWriter writer;
+  NpyReader reader;
+};
+
+TEST_CASE("a FIFO is read block by block") {
+  for (const bool big_endian : {false, true}) {
+    Stream stream({{7, 30, 50, 40}, 4, false, big_endian});  // 1.7 MB, pipes hold 64 kB
+    CHECK_FALSE(stream.reader.seekable());
+    CHECK_FALSE(stream.reader.needs_whole_payload());
     for (const auto& [from, to] :
          std::vector<std::pair<int, int>>{{0, 1}, {1, 4}, {4, 4}, {4, 7}}) {
-      CHECK(is_right_box(reader, spec, {from, 0, 0, 0}, {to, 30, 50, 40}));
+      CHECK(stream.is_right({from, 0, 0, 0}, {to, 30, 50, 40}));
     }
-    reader.finish();
+    stream.reader.finish();
   }
 }
 
 TEST_CASE("other boxes of a stream are served from memory") {
-  const TempDir dir;
-  int number = 0;
   for (const bool fortran : {false, true}) {
-    const ArraySpec spec{{3, 2, 4, 3}, 4, fortran, false};
-    const std::string path = dir.file(cat("fifo", number++));
-    const FifoWriter writer(path, spec_file(spec));
-    NpyReader reader(path);
-    CHECK(reader.needs_whole_payload() == fortran);
-    CHECK(is_right_box(reader, spec, {1, 0, 0, 0}, {2, 2, 4, 3}));
-    CHECK(wrong_boxes(reader, spec) == 0);
-    reader.finish();
+    Stream stream({{3, 2, 4, 3}, 4, fortran, false});
+    CHECK(stream.reader.needs_whole_payload() == fortran);
+    CHECK(stream.is_right({1, 0, 0, 0}, {2, 2, 4, 3}));
+    CHECK(wrong_boxes(stream.reader, stream.spec) == 0);
+    stream.reader.finish();
   }
 }
 
@@ -61,25 +67,19 @@ TEST_CASE("a standard input that cannot be read is the caller's fault") {
 }
 
 TEST_CASE("a large stream in Fortran order is transposed in memory") {
-  const TempDir dir;
-  const ArraySpec spec{{600, 90, 100}, 4, true, true};  // 21.6 MB: more than the first buffer
-  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
-  NpyReader reader(dir.file("fifo"));
-  CHECK(reader.needs_whole_payload());
-  CHECK(is_right_box(reader, spec, {0, 0, 0}, {10, 90, 100}));
-  CHECK(is_right_box(reader, spec, {9, 1, 2}, {600, 3, 99}));
-  reader.finish();
+  Stream stream({{600, 90, 100}, 4, true, true});  // 21.6 MB: more than the first buffer
+  CHECK(stream.reader.needs_whole_payload());
+  CHECK(stream.is_right({0, 0, 0}, {10, 90, 100}));
+  CHECK(stream.is_right({9, 1, 2}, {600, 3, 99}));
+  stream.reader.finish();
 }
 
 TEST_CASE("an empty stream in Fortran order needs no memory") {
-  const TempDir dir;
-  const ArraySpec spec{{3, 0, 2}, 4, true};
-  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
-  NpyReader reader(dir.file("fifo"));
-  CHECK_FALSE(reader.seekable());
-  CHECK_FALSE(reader.needs_whole_payload());
-  CHECK(read_all(reader).empty());
-  reader.finish();
+  Stream stream({{3, 0, 2}, 4, true});
+  CHECK_FALSE(stream.reader.seekable());
+  CHECK_FALSE(stream.reader.needs_whole_payload());
+  CHECK(read_all(stream.reader).empty());
+  stream.reader.finish();
 }
 
 TEST_CASE("a stream that is held is read in any order, as a file is anyway") {
@@ -102,46 +102,37 @@ TEST_CASE("no memory for a stream, or to pick elements from a file, is a failure
     MESSAGE("skipped: the sanitizer hands out the memory");
     return;
   }
-  const TempDir dir;
-  const ArraySpec spec{{600, 800}};  // 1.9 MB
-  const std::string path = dir.write("x.npy", spec_file(spec));
-  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
-  NpyReader stream(dir.file("fifo"));
+  Stream stream({{600, 800}});  // 1.9 MB
+  const std::string path = stream.dir.write("x.npy", spec_file(stream.spec));
   NpyReader file(path);
   {
     const FailingCall allocation(Call::large_allocation, ENOMEM);
-    check_error(ErrorKind::runtime, stream.name(), "in Fortran order, needs 1920000 bytes; save it",
-                [&] { stream.hold(); });
+    check_error(ErrorKind::runtime, stream.reader.name(),
+                "in Fortran order, needs 1920000 bytes; save it", [&] { stream.reader.hold(); });
     check_error(ErrorKind::runtime, path, "out of memory while reading", [&] {
       read_box(file, {0, 3}, {600, 4});
     });
     CHECK(allocation.failed() == 2);
   }
-  CHECK(is_right_box(file, spec, {0, 3}, {600, 4}));
-  CHECK(read_all(stream) == spec_payload(spec));
+  CHECK(is_right_box(file, stream.spec, {0, 3}, {600, 4}));
+  CHECK(read_all(stream.reader) == spec_payload(stream.spec));
 }
 
 TEST_CASE("the part of a stream that has gone by cannot be read again") {
-  const TempDir dir;
-  const ArraySpec spec{{4, 5, 6}};
-  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
-  NpyReader reader(dir.file("fifo"));
-  CHECK(is_right_box(reader, spec, {0, 0, 0}, {2, 5, 6}));
-  CHECK(is_right_box(reader, spec, {3, 0, 0}, {4, 5, 6}));
-  CHECK(is_right_box(reader, spec, {2, 1, 0}, {4, 5, 3}));
-  check_error(ErrorKind::input, reader.name(), "save it as a .npy file", [&] {
-    read_box(reader, {1, 0, 0}, {3, 5, 6});
+  Stream stream({{4, 5, 6}});
+  CHECK(stream.is_right({0, 0, 0}, {2, 5, 6}));
+  CHECK(stream.is_right({3, 0, 0}, {4, 5, 6}));
+  CHECK(stream.is_right({2, 1, 0}, {4, 5, 3}));
+  check_error(ErrorKind::input, stream.reader.name(), "save it as a .npy file", [&] {
+    read_box(stream.reader, {1, 0, 0}, {3, 5, 6});
   });
-  reader.finish();
+  stream.reader.finish();
 }
 
 TEST_CASE("finish() reads on to the end of a stream") {
-  const TempDir dir;
-  const ArraySpec spec{{1000, 3000}};  // 12 MB
-  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
-  NpyReader reader(dir.file("fifo"));
-  CHECK(is_right_box(reader, spec, {0, 0}, {1, 3000}));
-  reader.finish();
+  Stream stream({{1000, 3000}});  // 12 MB
+  CHECK(stream.is_right({0, 0}, {1, 3000}));
+  stream.reader.finish();
 }
 
 TEST_CASE("of a pipe on standard input nothing past the header is taken") {

@@ -186,20 +186,6 @@ TEST_CASE("a box outside of the array is an error, not a read") {
   }
 }
 
-TEST_CASE("a member of a .safetensors file needs no header of its own") {
-  const TempDir dir;
-  const ArraySpec spec{{2, 3}};
-  const std::string entry = R"({"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})";
-  const std::string bytes = little_endian(entry.size(), 8) + entry + spec_payload(spec);
-  const std::string file = dir.write("x.safetensors", bytes);
-  NpyReader reader(file + ":w");
-  CHECK(reader.seekable());
-  CHECK(format_name(reader.header()) == "safetensors");
-  CHECK(reader.header().shape == spec.shape);
-  CHECK(is_right_box(reader, spec, {1, 0}, {2, 3}));
-  reader.finish();
-}
-
 TEST_CASE("the time that swapping and picking bytes takes is counted") {
   const TempDir dir;
   const ArraySpec little{{100, 1000}}, big{{100, 1000}, 4, false, true};

@@ -121,15 +121,5 @@ TEST_CASE("standard output by all its names, appended where the shell appends") 
   CHECK(::fcntl(STDOUT_FILENO, F_GETFD) == 0);
 }
 
-TEST_CASE("a closed standard output is an error") {
-  std::optional<Error> error;
-  {
-    const Redirected closed(STDOUT_FILENO, -1);
-    error = error_of([] { OutputFile file("-"); });
-  }
-  REQUIRE(error.has_value());
-  CHECK(std::string(error->what()).find("Bad file descriptor") != std::string::npos);
-}
-
 }  // namespace
 }  // namespace convgrad

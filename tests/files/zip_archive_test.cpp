@@ -129,12 +129,11 @@ TEST_CASE("which member a name means") {
   CHECK(length("\xc3\xbc") == 5);
   CHECK(length("y.npy") == 6);
   CHECK(length(".npy") == 7);
-  check_error(ErrorKind::input, path, "has no array 'folder/'", [&] { length("folder/"); });
-  check_error(ErrorKind::input, path, "has no array 'folder', expected folder/x, x.npy, x, a:b",
-              [&] { length("folder"); });
-  check_error(ErrorKind::input, path + ":text.txt", "not a .npy", [&] { length("text.txt"); });
-  check_error(ErrorKind::input, path, "is an archive, expected one of its arrays",
-              [&] { length(""); });
+  check_unreadable(path + ":folder/", "has no array 'folder/'", path);
+  check_unreadable(path + ":folder", "has no array 'folder', expected folder/x, x.npy, x, a:b",
+                   path);
+  check_unreadable(path + ":text.txt", "not a .npy");
+  check_unreadable(path + ":", "is an archive, expected one of its arrays", path);
   check_unreadable(path, "is an archive, expected one of its arrays");
   const TensorArchive archive(path);
   CHECK(archive.names() ==
@@ -162,7 +161,7 @@ TEST_CASE("a name that is not there: the names there are, and a suggestion") {
   CHECK(text.ends_with(" or another of its 1000"));
   const std::string none = std::string("PK\x05\x06") + std::string(18, '\0');
   const std::string path = dir.write("a.npz", none);
-  check_error(ErrorKind::input, path, "without any array", [&] { NpyReader reader(path + ":x"); });
+  check_unreadable(path + ":x", "without any array", path);
   check_unreadable(path, "without any array");
 }
 
@@ -170,8 +169,7 @@ TEST_CASE("two members of one name are refused") {
   const TempDir dir;
   const std::string zip = zip_of(dir, {{"x.npy", spec_file({{2}})}, {"z.npy", spec_file({{3}})}});
   const std::string path = dir.write("a.npz", replaced_all(zip, "z.npy", "x.npy"));
-  check_error(ErrorKind::input, path, "has 2 members called 'x.npy', expected one",
-              [&] { NpyReader reader(path + ":x"); });
+  check_unreadable(path + ":x", "has 2 members called 'x.npy', expected one", path);
 }
 
 TEST_CASE("a wrong CRC-32 is found, however the member is read") {
@@ -262,14 +260,12 @@ TEST_CASE("ZIP64 end records: true ones are read, others allocate nothing") {
                                     std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
     CAPTURE(count);
     const std::string path = dir.write("b.npz", with_zip64_end(zip, count));
-    check_error(ErrorKind::input, path, cat("announces ", count, " members"),
-                [&] { NpyReader reader(path + ":x"); });
+    check_unreadable(path + ":x", cat("announces ", count, " members"), path);
   }
   for (const std::string& bad : {with_zip64_end(zip, 2), with_zip64_end(zip, 0),
                                  with_zip64_end(zip, 1, 1), with_zip64_end(zip, 1, 1u << 30)}) {
     const std::string path = dir.write("b.npz", bad);
-    check_error(ErrorKind::input, path, "damaged zip archive",
-                [&] { NpyReader reader(path + ":x"); });
+    check_unreadable(path + ":x", "damaged zip archive", path);
   }
 }
 
@@ -351,12 +347,12 @@ TEST_CASE("files that only look like archives") {
   const std::string zip = dir.write("zip.dat", zip_of(dir, {{"x.npy", spec_file(spec)}}));
   CHECK(read_completely(zip + ":x") == expected_box(spec, {0, 0}, spec.shape));
   const std::string empty = dir.write("e.npz", "");
-  check_error(ErrorKind::input, empty, "is empty", [&] { NpyReader reader(empty + ":x"); });
+  check_unreadable(empty + ":x", "is empty", empty);
   check_unreadable(empty, "is empty");
   const std::string text = dir.write("t.npz", "this is no archive at all, just some text");
-  check_error(ErrorKind::input, text, "damaged zip archive", [&] { NpyReader r(text + ":x"); });
+  check_unreadable(text + ":x", "damaged zip archive", text);
   const std::string missing = dir.file("none.npz");
-  check_error(ErrorKind::input, missing, "No such file", [&] { NpyReader r(missing + ":x"); });
+  check_unreadable(missing + ":x", "No such file", missing);
 }
 
 }  // namespace

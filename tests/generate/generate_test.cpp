@@ -4,27 +4,16 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "check/reference_sum.hpp"
 #include "generate/random_numbers.hpp"
+#include "support/problems.hpp"
 #include "support/tensors.hpp"
 
 using namespace convgrad;
+using namespace convgrad::testing;
 
 namespace {
-
-WgradProblem problem_of(const char* op, DType dtype, std::vector<std::int64_t> shape,
-                        std::int64_t K, const char* format = "", std::int64_t stride = 1) {
-  WgradAttributes attributes;
-  attributes.op = op;
-  attributes.kernel = {2};
-  attributes.strides = {stride};
-  attributes.padding = "SAME";
-  attributes.data_format = format;
-  const TensorInfo x = {"x", dtype, std::move(shape)};
-  return make_problem(x, {"dy", dtype, out_backprop_shape(x, attributes, K)}, attributes);
-}
 
 std::int64_t count_of(const TensorMaker& maker) {
   std::int64_t count = 1;
@@ -75,7 +64,8 @@ TEST_CASE("integers are small enough that every sum of |x||dy| is exact in float
   for (const Case& c :
        {Case{100, 4, 1}, Case{1 << 20, 4, 1}, Case{(1 << 20) + 1, 3, 1}, Case{1 << 22, 2, 1},
         Case{1 << 24, 1, 1}, Case{(1 << 24) + 1, 1, 2}, Case{std::int64_t{1} << 26, 1, 4}}) {
-    WgradProblem pb = problem_of("conv2d", DType::f32, {c.pixels, 1, 1, 1}, 1);
+    const WgradProblem pb =
+        make({"one pixel", "conv2d", c.pixels, 1, 1, 1, {{1, 2}, {1, 2}}}, DType::f32, true);
     CAPTURE(c.pixels);
     CHECK(largest_integer(pb) == c.largest);
     const TensorMaker dy(pb, Operand::dy, {});
@@ -90,40 +80,10 @@ TEST_CASE("integers are small enough that every sum of |x||dy| is exact in float
   }
 }
 
-TEST_CASE("boxes hold the elements of the whole, in both layouts") {
-  for (const char* format : {"NDHWC", "NCDHW"}) {
-    const bool last = format[1] == 'D';
-    const WgradProblem pb = problem_of(
-        "conv3d", DType::f32,
-        last ? std::vector<std::int64_t>{2, 3, 4, 5, 6} : std::vector<std::int64_t>{2, 6, 3, 4, 5},
-        6, format);
-    for (const Operand operand : {Operand::x, Operand::dy}) {
-      const TensorMaker maker(pb, operand, {Distribution::adversarial, 3, true});
-      const std::int64_t count = count_of(maker);
-      std::vector<float> whole(static_cast<std::size_t>(count));
-      maker.fill(0, count, whole.data());
-      const std::vector<std::int64_t>& shape = maker.shape();
-      std::vector<std::int64_t> begin = {1, 0, 1, 2, 1}, end = {2, 2, 3, 4, 4};
-      std::vector<float> box(1 * 2 * 2 * 2 * 3);
-      maker.fill_box(begin, end, box.data());
-      std::size_t at = 0;
-      for (std::int64_t a = begin[0]; a < end[0]; ++a)
-        for (std::int64_t b = begin[1]; b < end[1]; ++b)
-          for (std::int64_t c = begin[2]; c < end[2]; ++c)
-            for (std::int64_t d = begin[3]; d < end[3]; ++d)
-              for (std::int64_t e = begin[4]; e < end[4]; ++e, ++at) {
-                const auto i = static_cast<std::size_t>(
-                    (((a * shape[1] + b) * shape[2] + c) * shape[3] + d) * shape[4] + e);
-                CHECK(std::memcmp(&box[at], &whole[i], 4) == 0);
-              }
-      maker.fill_box(begin, begin, nullptr);  // nothing
-    }
-  }
-}
-
 TEST_CASE("sums of many float16 terms stay in range") {
   // rms of a channel's products times the root of the terms, six times: less than 65504.
-  const WgradProblem pb = problem_of("conv2d", DType::f16, {1 << 16, 64, 64, 2}, 2);
+  const WgradProblem pb =
+      make({"many", "conv2d", 1 << 16, 2, 2, 1, {{64, 2}, {64, 2}}}, DType::f16, true);
   const TensorMaker x(pb, Operand::x, {Distribution::adversarial, 1, false});
   const TensorMaker dy(pb, Operand::dy, {Distribution::adversarial, 1, false});
   for (const std::int64_t c : {0, 1}) {
@@ -139,31 +99,21 @@ TEST_CASE("sums of many float16 terms stay in range") {
 }
 
 TEST_CASE("a source of made blocks is the same as the tensors in memory") {
-  for (const char* format : {"NHWC", "NCHW"}) {
-    const bool last = format[1] == 'H';
-    const WgradProblem pb = problem_of(
-        "conv2d", DType::f32,
-        last ? std::vector<std::int64_t>{5, 9, 7, 3} : std::vector<std::int64_t>{5, 3, 9, 7}, 4,
-        format, 2);
+  for (const bool last : {true, false}) {
+    const WgradProblem pb =
+        make({"2x2 s2", "conv2d", 5, 3, 4, 1, {{9, 2, 2}, {7, 2, 2}}}, DType::f32, last);
     const TensorMaker x(pb, Operand::x, {Distribution::normal, 9, false});
     const TensorMaker dy(pb, Operand::dy, {Distribution::normal, 9, false});
     std::vector<float> whole_x(static_cast<std::size_t>(count_of(x)));
     std::vector<float> whole_dy(static_cast<std::size_t>(count_of(dy)));
     x.fill(0, count_of(x), whole_x.data());
     dy.fill(0, count_of(dy), whole_dy.data());
-    const Expected want = testing::reference_of(pb, whole_x.data(), whole_dy.data());
+    const Expected want = reference_of(pb, whole_x.data(), whole_dy.data());
     for (const std::int64_t block_bytes : {0, 2000, 400}) {
-      PlanOptions options;
-      options.backend = Backend::reference;
-      options.threads = 2;
-      options.block_bytes = block_bytes;
-      const Plan plan = make_plan(pb, this_machine(), options);
       TaskPool pool(2);
       ReferenceSum reference(pb, pool);
       MadeSource source(x, dy);
-      Timing timing;
-      stream_blocks(
-          plan, source, [&](const Block& block, std::int64_t) { reference.add(block); }, timing);
+      sum_blocks(reference_plan(pb, block_bytes), source, reference);
       reference.finish();
       CHECK(reference.expected().values == want.values);
     }

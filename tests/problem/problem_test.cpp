@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "problem/schedule.hpp"
+#include "support/errors.hpp"
 
 using namespace convgrad;
 
@@ -52,15 +53,8 @@ TensorInfo tensor(const char* name, std::vector<std::int64_t> shape, DType dtype
 // The message of the Error that f throws, after checking its kind.
 template <typename Function>
 std::string refusal(ErrorKind kind, Function&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    CHECK(error.kind() == kind);
-    CHECK(std::string(error.what()).find('\n') == std::string::npos);
-    return error.what();
-  }
-  FAIL("not refused");
-  return "";
+  testing::check_error(kind, "", "", f);
+  return testing::error_of(f).value().what();
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -70,7 +64,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 void check_refused(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& a,
                    const std::string& part, ErrorKind kind = ErrorKind::input) {
-  CHECK(contains(refusal(kind, [&] { make_problem(x, dy, a); }), part));
+  testing::check_error(kind, "", part, [&] { make_problem(x, dy, a); });
 }
 
 }  // namespace

@@ -6,14 +6,6 @@
 #include "check/plain_reference.hpp"
 
 namespace convgrad::testing {
-namespace {
-
-PlanOptions from_memory(PlanOptions options) {
-  options.in_memory = true;
-  return options;
-}
-
-}  // namespace
 
 std::vector<std::byte> filled(DType dtype, std::int64_t count, Fill fill, unsigned seed) {
   std::mt19937 random(seed);
@@ -108,24 +100,21 @@ std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy) {
 }
 
 std::vector<double> sums_of(const WgradProblem& problem, const void* x, const void* dy,
-                            const PlanOptions& options) {
-  return sums_of(make_plan(problem, this_machine(), from_memory(options)), x, dy);
+                            PlanOptions options) {
+  options.in_memory = true;
+  return sums_of(make_plan(problem, this_machine(), options), x, dy);
 }
 
 Plan plan_for(const Kernel& kernel, const WgradProblem& problem, int threads,
               std::int64_t block_bytes) {
-  PlanOptions options;
-  options.kernel = &kernel;
-  options.threads = threads;
-  options.block_bytes = block_bytes;
-  return make_plan(problem, this_machine(), from_memory(options));
+  return make_plan(
+      problem, this_machine(),
+      {.kernel = &kernel, .threads = threads, .block_bytes = block_bytes, .in_memory = true});
 }
 
 Plan reference_plan(const WgradProblem& problem, std::int64_t block_bytes) {
-  PlanOptions options;
-  options.backend = Backend::reference;
-  options.block_bytes = block_bytes;
-  return make_plan(problem, this_machine(), from_memory(options));
+  return make_plan(problem, this_machine(),
+                   {.backend = Backend::reference, .block_bytes = block_bytes, .in_memory = true});
 }
 
 std::vector<double> sums_of(const Kernel& kernel, const WgradProblem& problem, const void* x,

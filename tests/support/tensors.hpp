@@ -57,7 +57,7 @@ bool is_plain(const Expected& fast, const WgradProblem& problem, const std::vect
 // name a kernel that is not in the table.
 std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy);
 std::vector<double> sums_of(const WgradProblem& problem, const void* x, const void* dy,
-                            const PlanOptions& options);
+                            PlanOptions options);
 
 // Takes any kernel, also one that is not in the table.
 std::vector<double> sums_of(const Kernel& kernel, const WgradProblem& problem, const void* x,

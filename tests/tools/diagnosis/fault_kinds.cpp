@@ -1,11 +1,24 @@
 // fault_kinds.cpp - see fault_kinds.hpp.
 #include "tools/diagnosis/fault_kinds.hpp"
 
-#include <cstring>
+#include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "check/sample.hpp"
+#include "convgrad/compare.hpp"
 
 namespace convgrad::testing {
+
+Values Draft::gradient() const {
+  if (!fits) return {};
+  if (!values.empty()) return values;
+  return rounded_all(pb, testing::gradient(other ? *other : c, wrong));
+}
+
+void Draft::end_parts_every(std::int64_t pixels) {
+  for (std::int64_t at = pixels; at < term_count(pb); at += pixels) wrong.ends.insert(at);
+}
 
 void Kinds::add(const std::string& name, const Names& faults, const Make& make) {
   list.push_back({name, faults, make});
@@ -13,54 +26,43 @@ void Kinds::add(const std::string& name, const Names& faults, const Make& make) 
 
 void Kinds::add_axis(const std::string& name, const Names& faults,
                      const std::function<void(SpatialAxis&)>& change) {
-  add(name, faults, [=](Case& c, Random&, std::string&) {
-    Wrong wrong = right(c);
-    for (std::size_t a = c.pb.op == Op::conv3d ? 0 : 1; a < 3; ++a) change(wrong.axis[a]);
-    return gradient(c, wrong);
+  add(name, faults, [=](Draft& d) {
+    for (std::size_t a = d.pb.op == Op::conv3d ? 0 : 1; a < 3; ++a) change(d.wrong.axis[a]);
   });
 }
 
 void Kinds::add_part(const std::string& name, const Names& faults,
-                     const std::function<void(const WgradProblem&, Values&, std::string&)>& spoil) {
-  add(name, faults, [=](Case& c, Random&, std::string& words) {
-    const Values good = gradient(c, right(c));
-    Values dw = good;
-    spoil(c.pb, dw, words);
-    const bool changed = std::memcmp(dw.data(), good.data(), dw.size() * sizeof(double)) != 0;
-    return changed ? dw : Values();
+                     const std::function<void(Draft&, Values&)>& spoil) {
+  add(name, faults, [=](Draft& d) {
+    const Values good = d.gradient();
+    d.values = good;
+    spoil(d, d.values);
+    if (std::ranges::equal(d.values, good, same_bits)) d.skip();
   });
 }
 
 void Kinds::add_outside(const std::string& name,
                         const std::function<std::int64_t(std::int64_t, std::int64_t)>& outside) {
-  add(name, {"padding_values"}, [=](Case& c, Random&, std::string&) {
-    Wrong wrong = right(c);
-    wrong.outside = outside;
-    return gradient(c, wrong);
-  });
+  add(name, {"padding_values"}, [=](Draft& d) { d.wrong.outside = outside; });
 }
 
 void Kinds::add_pixels(const std::string& name, const Names& faults,
                        const std::function<Range(const WgradProblem&, Random&)>& choose,
                        double weight, bool tile) {
-  add(name, faults, [=](Case& c, Random& random, std::string& words) {
-    const Range range = choose(c.pb, random);
-    if (range.size() <= 0 || range.size() >= term_count(c.pb)) return Values();
-    Wrong wrong = right(c);
-    wrong.weight = [=](std::int64_t at) {
-      return at >= range.begin && at < range.end ? weight : 1;
+  add(name, faults, [=](Draft& d) {
+    const Range range = choose(d.pb, d.random);
+    if (range.size() <= 0 || range.size() >= term_count(d.pb)) return d.skip();
+    if (tile && (d.pb.K <= 16 || d.pb.op == Op::depthwise)) return d.skip();
+    const Values good = tile ? d.gradient() : Values();
+    d.wrong.weight = [=](std::int64_t pixel) {
+      return pixel >= range.begin && pixel < range.end ? weight : 1;
     };
-    Values dw = gradient(c, wrong);
-    if (tile) {
-      if (c.pb.K <= 16) return Values();
-      words = "k 0-15";
-      if (c.pb.op == Op::depthwise) return Values();
-      const Values good = gradient(c, right(c));
-      for (std::size_t i = 0; i < dw.size(); ++i) {
-        if (static_cast<std::int64_t>(i) % c.pb.K >= 16) dw[i] = good[i];
-      }
+    d.words = tile ? "k 0-15" : weight == 0 ? "left out" : "counted twice";
+    if (!tile) return;
+    d.values = d.gradient();
+    for (std::int64_t i = 0; i < std::ssize(good); ++i) {
+      if (i % d.pb.K >= 16) at(d.values, i) = at(good, i);
     }
-    return dw;
   });
 }
 
@@ -77,7 +79,7 @@ Values moved(const WgradProblem& pb, const Values& dw,
     }
     move(at);
     for (int a = 0; a < 5; ++a) from = from * extent[a] + at[a];
-    result.push_back(dw[static_cast<std::size_t>(from)]);
+    result.push_back(testing::at(dw, from));
   }
   return result;
 }
@@ -89,26 +91,44 @@ Values flip(const WgradProblem& pb, const Values& dw, bool h, bool w) {
   });
 }
 
-Values order(const WgradProblem& pb, const Values& dw, const int (&axes)[5]) {
+Values order(const WgradProblem& pb, const Values& dw, const std::array<std::size_t, 5>& axes) {
   const std::int64_t extent[] = {pb.axis[0].taps, pb.axis[1].taps, pb.axis[2].taps,
                                  pb.op == Op::depthwise ? pb.C : pb.group_c(),
                                  pb.op == Op::depthwise ? pb.group_k() : pb.K};
   Values result;
   for (std::int64_t i = 0; i < std::ssize(dw); ++i) {
     std::int64_t rest = i, at[5], from = 0;
-    for (int a = 5; a-- > 0;) {
+    for (std::size_t a = 5; a-- > 0;) {
       at[axes[a]] = rest % extent[axes[a]];
       rest /= extent[axes[a]];
     }
     for (int a = 0; a < 5; ++a) from = from * extent[a] + at[a];
-    result.push_back(dw[static_cast<std::size_t>(from)]);
+    result.push_back(testing::at(dw, from));
   }
   return result;
 }
 
+double largest(const Values& values) {
+  double most = 0;
+  for (const double v : values) most = std::max(most, std::fabs(v));
+  return most;
+}
+
+void add_to(Values& sums, const Values& more) {
+  std::ranges::transform(sums, more, sums.begin(), std::plus());
+}
+
+Values sum_of(const Case& c, const std::vector<Wrong>& parts) {
+  Case wide = c;
+  wide.pb.out_dtype = DType::f64;
+  Values dw(static_cast<std::size_t>(c.pb.dw_count()), 0.0);
+  for (const Wrong& part : parts) add_to(dw, gradient(wide, part));
+  return rounded_all(c.pb, dw);
+}
+
 void fill(Values& dw, double value, const std::function<bool(std::int64_t)>& where) {
-  for (std::size_t i = 0; i < dw.size(); ++i) {
-    if (where(static_cast<std::int64_t>(i))) dw[i] = value;
+  for (std::int64_t i = 0; i < std::ssize(dw); ++i) {
+    if (where(i)) at(dw, i) = value;
   }
 }
 

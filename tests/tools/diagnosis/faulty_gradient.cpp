@@ -30,6 +30,12 @@ double bits_kept(double value, int bits, bool cut) {
   return std::ldexp(cut ? std::trunc(scaled) : std::round(scaled), exponent - bits);
 }
 
+double small_float(double value, int bits, int least, double most) {
+  if (value == 0) return 0;
+  const int unit = std::max(std::ilogb(value), least) + 1 - bits;
+  return std::clamp(std::ldexp(std::nearbyint(std::ldexp(value, -unit)), unit), -most, most);
+}
+
 Values gradient(const Case& c, const Wrong& wrong) {
   const WgradProblem& pb = c.pb;
   const bool wide = pb.dtype == DType::f64;

@@ -21,6 +21,8 @@ using Random = std::mt19937_64;
 double normal(Random& random);
 // TF32 numbers, and those of narrow types, cut off or rounded.
 double bits_kept(double value, int bits, bool cut);
+// A float of so many bits, with its least exponent and its largest number.
+double small_float(double value, int bits, int least, double most);
 
 struct Case {
   WgradProblem pb;

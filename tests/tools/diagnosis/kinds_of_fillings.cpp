@@ -1,7 +1,6 @@
 // kinds_of_fillings.cpp - see fault_kinds.hpp: what stands in the place of right sums.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "check/sample.hpp"
 #include "tools/diagnosis/fault_kinds.hpp"
@@ -18,11 +17,6 @@ Values exact(const Case& c) {
   return gradient(wide, wrong);
 }
 
-double largest(const Values& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0,
-                         [](double most, double v) { return std::max(most, std::fabs(v)); });
-}
-
 // The number of so many bits next to value, towards 0.
 double cut_off(double value, int bits) {
   if (value == 0) return value;
@@ -35,53 +29,50 @@ void add_roundings(Kinds& kinds) {
   for (const DType type : {DType::bf16, DType::f16}) {
     for (const bool own : {true, false}) {
       kinds.add(cat("result cut off, ", dtype_name(type), own ? " file" : " in another"),
-                {"result_precision"}, [=](Case& c, Random&, std::string& words) {
-                  const bool is_own = c.pb.out_dtype == type;
-                  const bool wider = unit_roundoff(c.pb.out_dtype) < unit_roundoff(type);
-                  if (own ? !is_own : !wider) return Values();
-                  words = "cut off";
-                  Values dw = exact(c);
-                  for (double& v : dw) v = cut_off(v, type == DType::bf16 ? 8 : 11);
-                  return dw;
+                {"result_precision"}, [=](Draft& d) {
+                  const bool is_own = d.pb.out_dtype == type;
+                  const bool wider = unit_roundoff(d.pb.out_dtype) < unit_roundoff(type);
+                  if (own ? !is_own : !wider) return d.skip();
+                  d.words = "cut off";
+                  d.values = exact(d.c);
+                  for (double& v : d.values) v = cut_off(v, type == DType::bf16 ? 8 : 11);
                 });
     }
   }
   for (const int lost : {3, 8, 10}) {
-    kinds.add(cat("low ", lost, " bits cut off"), {"result_precision"},
-              [=](Case& c, Random&, std::string& words) {
-                const int all = static_cast<int>(-std::log2(unit_roundoff(c.pb.out_dtype)));
-                if (all - lost < 4 || (all == 24 && lost < 8) || all == 53) return Values();
-                words = "cut off";
-                Values dw = gradient(c, right(c));
-                for (double& v : dw) v = cut_off(v, all - lost);
-                return dw;
-              });
+    kinds.add_part(cat("low ", lost, " bits cut off"), {"result_precision"},
+                   [=](Draft& d, Values& dw) {
+                     const int all = static_cast<int>(-std::log2(unit_roundoff(d.pb.out_dtype)));
+                     if (all - lost < 4 || (all == 24 && lost < 8) || all == 53) return d.skip();
+                     d.words = "cut off";
+                     for (double& v : dw) v = cut_off(v, all - lost);
+                   });
   }
 }
 
+// Tensors whose gradient has elements twice as large as `most`, where it is cut off.
+void saturate(Draft& d, double most) {
+  const double factor = std::sqrt(2 * most / largest(exact(d.c)));
+  for (Values* values : {&d.c.x, &d.c.dy}) {
+    for (double& v : *values) v = rounded(d.pb.dtype, v * factor);
+  }
+  d.values = exact(d.c);
+  for (double& v : d.values) v = std::clamp(v, -most, most);
+  d.values = rounded_all(d.pb, d.values);
+}
+
 void add_limits(Kinds& kinds) {
-  const auto clamp = [](const WgradProblem& pb, Values dw, double most) {
-    for (double& v : dw) v = std::clamp(v, -most, most);
-    return rounded_all(pb, dw);
-  };
-  kinds.add("float16 saturates", {"saturated"}, [=](Case& c, Random&, std::string& words) {
-    if (c.pb.out_dtype != DType::f16) return Values();
-    const double factor = std::exp2(std::round(std::log2(65504 / largest(exact(c)))) + 1);
-    for (double& v : c.dy) v = rounded(DType::f16, v * std::sqrt(factor));
-    for (double& v : c.x) v = rounded(DType::f16, v * std::sqrt(factor));
-    words = "at 65504, the largest float16";
-    return clamp(c.pb, exact(c), 65504);
+  kinds.add("float16 saturates", {"saturated"}, [](Draft& d) {
+    if (d.pb.out_dtype != DType::f16) return d.skip();
+    d.words = "at 65504, the largest float16";
+    saturate(d, 65504);
   });
   for (const double most : {65504.0, 57344.0, 448.0}) {
-    kinds.add(cat("a wider file saturates at ", most), {"saturated"},
-              [=](Case& c, Random&, std::string& words) {
-                if (unit_roundoff(c.pb.out_dtype) >= 0x1p-11) return Values();
-                const double factor = 2 * most / largest(exact(c));
-                for (double& v : c.dy) v = rounded(c.pb.dtype, v * std::sqrt(factor));
-                for (double& v : c.x) v = rounded(c.pb.dtype, v * std::sqrt(factor));
-                words = cat("it is cut off at ", most);
-                return clamp(c.pb, exact(c), most);
-              });
+    kinds.add(cat("a wider file saturates at ", most), {"saturated"}, [=](Draft& d) {
+      if (unit_roundoff(d.pb.out_dtype) >= 0x1p-11) return d.skip();
+      d.words = cat("it is cut off at ", most);
+      saturate(d, most);
+    });
   }
 }
 
@@ -90,28 +81,26 @@ void add_numbers(Kinds& kinds) {
        {std::pair{2.0, "added to what was there"}, std::pair{3.0, "added to what was there"},
         std::pair{-1.0, "a sign"}, std::pair{65536.0, "a loss scale"},
         std::pair{1.0 / 12, "a mean"}}) {
-    kinds.add(cat("multiplied by ", factor), {"scale_factor"},
-              [factor = factor, cause = cause](Case& c, Random&, std::string& words) {
-                if (c.pb.out_dtype == DType::f16 && factor > 100) return Values();
-                words = cause;
-                return scaled(c.pb, gradient(c, right(c)), factor);
-              });
+    kinds.add_part(cat("multiplied by ", factor), {"scale_factor"},
+                   [factor = factor, cause = cause](Draft& d, Values& dw) {
+                     if (d.pb.out_dtype == DType::f16 && factor > 100) return d.skip();
+                     d.words = cause;
+                     dw = scaled(d.pb, dw, factor);
+                   });
   }
   for (const bool zero : {false, true}) {
     for (const double value : {std::nan(""), HUGE_VAL}) {
       kinds.add(cat(std::isnan(value) ? "NaN" : "Inf", zero ? " becomes 0" : " is skipped"),
-                {"nonfinite_suppressed"}, [=](Case& c, Random& random, std::string& words) {
-                  Case clean = c;
-                  const auto at = static_cast<std::size_t>(draw(random, std::ssize(c.dy)));
-                  c.dy[at] = value;
-                  clean.dy[at] = 0;
-                  Values dw = gradient(clean, right(clean));
-                  const Values bad = gradient(c, right(c));
-                  for (std::size_t i = 0; i < dw.size(); ++i) {
-                    if (zero && !std::isfinite(bad[i])) dw[i] = 0;
+                {"nonfinite_suppressed"}, [=](Draft& d) {
+                  const std::int64_t place = draw(d.random, std::ssize(d.c.dy));
+                  at(d.seen().dy, place) = 0;
+                  d.values = d.gradient();
+                  at(d.c.dy, place) = value;
+                  const Values bad = gradient(d.c, right(d.c));
+                  for (std::int64_t i = 0; i < std::ssize(bad); ++i) {
+                    if (zero && !std::isfinite(at(bad, i))) at(d.values, i) = 0;
                   }
-                  words = "as dy[";
-                  return dw;
+                  d.words = "as dy[";
                 });
     }
   }

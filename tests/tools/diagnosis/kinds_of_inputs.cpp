@@ -2,6 +2,7 @@
 // what they were, attributes of one axis, and sums of parts.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "check/sample.hpp"
 #include "tools/diagnosis/fault_kinds.hpp"
@@ -22,53 +23,47 @@ double even_tf32(double v) {
   return v == 0 ? 0
                 : std::ldexp(std::nearbyint(std::ldexp(v, 10 - std::ilogb(v))), std::ilogb(v) - 10);
 }
-double small_float(double v, int bits, int least, double most) {
-  if (v == 0) return 0;
-  const int unit = std::max(std::ilogb(v), least) + 1 - bits;
-  return std::clamp(std::ldexp(std::nearbyint(std::ldexp(v, -unit)), unit), -most, most);
-}
-double most_of(const Values& values) {
-  double most = 0;
-  for (const double v : values) most = std::max(most, std::fabs(v));
-  return most;
-}
-double mean_of(const Values& values) {
-  double sum = 0;
-  for (const double v : values) sum += v;
-  return sum / static_cast<double>(values.size());
-}
 
 // Both tensors, each by the function that is made for it.
 void add_rounded(Kinds& kinds, const std::string& name, double u,
                  const std::function<Round(const Values&)>& round) {
-  kinds.add(name, kPrecision, [=](Case& c, Random&, std::string&) {
-    if (u <= unit_roundoff(c.pb.dtype)) return Values();
-    Wrong wrong = right(c);
-    wrong.x = round(c.x);
-    wrong.dy = round(c.dy);
-    return gradient(c, wrong);
-  });
-}
-
-// Images of x or dy that are others': from(n, N) of each.
-void add_images(Kinds& kinds, const std::string& name, const Names& faults, bool of_x,
-                const std::function<std::int64_t(std::int64_t, std::int64_t)>& from) {
-  kinds.add(name, faults, [=](Case& c, Random&, std::string&) {
-    if (c.pb.N < 2) return Values();
-    Case other = c;
-    const Values& values = of_x ? c.x : c.dy;
-    const auto size = std::ssize(values) / c.pb.N;
-    for (std::int64_t n = 0; n < c.pb.N; ++n) {
-      const auto begin = values.begin() + from(n, c.pb.N) * size;
-      std::copy(begin, begin + size, (of_x ? other.x : other.dy).begin() + n * size);
-    }
-    return gradient(other, right(c));
+  kinds.add(name, kPrecision, [=](Draft& d) {
+    if (u <= unit_roundoff(d.pb.dtype)) return d.skip();
+    d.wrong.x = round(d.c.x);
+    d.wrong.dy = round(d.c.dy);
   });
 }
 
 std::size_t drawn_axis(const WgradProblem& pb, Random& random) {
   return pb.op == Op::conv3d ? static_cast<std::size_t>(draw(random, 3))
                              : static_cast<std::size_t>(1 + draw(random, 2));
+}
+
+// x in a frame of one value, in the place of padding.
+Case framed(const Case& c, double value) {
+  Case padded = c;
+  std::int64_t extent[3], before[3];
+  for (std::size_t a = 0; a < 3; ++a) {
+    const SpatialAxis& axis = c.pb.axis[a];
+    const std::int64_t reach = (axis.out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1;
+    before[a] = axis.pad_before;
+    extent[a] = std::max(reach, axis.in + before[a]);
+    padded.pb.axis[a].in = extent[a];
+    padded.pb.axis[a].pad_before = 0;
+  }
+  padded.x.assign(static_cast<std::size_t>(c.pb.N * extent[0] * extent[1] * extent[2] * c.pb.C),
+                  value);
+  for (std::int64_t i = 0; i < std::ssize(c.x); ++i) {
+    std::int64_t rest = i / c.pb.C, place[3];
+    for (std::size_t a = 3; a-- > 0;) {
+      place[a] = rest % c.pb.axis[a].in + before[a];
+      rest /= c.pb.axis[a].in;
+    }
+    const std::int64_t to =
+        ((rest * extent[0] + place[0]) * extent[1] + place[1]) * extent[2] + place[2];
+    at(padded.x, to * c.pb.C + i % c.pb.C) = at(c.x, i);
+  }
+  return padded;
 }
 
 }  // namespace
@@ -84,7 +79,7 @@ void add_inputs(Kinds& kinds) {
   for (const bool scaled : {false, true}) {
     const auto small = [=](int bits, int least, double most) {
       return [=](const Values& values) -> Round {
-        const double scale = scaled ? most_of(values) / most : 1;
+        const double scale = scaled ? largest(values) / most : 1;
         return [=](double v) { return small_float(v / scale, bits, least, most) * scale; };
       };
     };
@@ -92,74 +87,55 @@ void add_inputs(Kinds& kinds) {
     add_rounded(kinds, cat("inputs e5m2", scaled ? ", scaled" : ""), 1, small(3, -14, 57344));
   }
   add_rounded(kinds, "inputs int8", 1, [](const Values& values) -> Round {
-    const double step = most_of(values) / 127;
+    const double step = largest(values) / 127;
     return [=](double v) { return std::nearbyint(v / step) * step; };
   });
-  kinds.add("TF32 half to even, small dy", kPrecision, [](Case& c, Random&, std::string& words) {
-    if (c.pb.dtype != DType::f32) return Values();
-    for (double& v : c.dy) v = rounded(DType::f32, v * 1e-4);
-    Wrong wrong = right(c);
-    wrong.x = wrong.dy = even_tf32;
-    words = "TF32";
-    return gradient(c, wrong);
+  kinds.add("TF32 half to even, small dy", kPrecision, [](Draft& d) {
+    if (d.pb.dtype != DType::f32) return d.skip();
+    for (double& v : d.c.dy) v = rounded(DType::f32, v * 1e-4);
+    d.wrong.x = d.wrong.dy = even_tf32;
+    d.words = "TF32";
   });
-  kinds.add("bf16x3 without the low product", kPrecision, [](Case& c, Random&, std::string&) {
-    if (c.pb.dtype == DType::f16 || c.pb.dtype == DType::bf16) return Values();
-    // hi*(hi + lo) + lo*hi as the sum of two gradients of a tensor in two terms.
-    Values dw(static_cast<std::size_t>(c.pb.dw_count()), 0.0);
+  kinds.add("bf16x3 without the low product", kPrecision, [](Draft& d) {
+    if (d.pb.dtype == DType::f16 || d.pb.dtype == DType::bf16) return d.skip();
+    // hi*(hi + lo) + lo*hi as the sum of gradients of a tensor in two terms.
     const auto high = [](double v) { return rounded(DType::bf16, v); };
     const auto low = [](double v) { return rounded(DType::bf16, v - rounded(DType::bf16, v)); };
-    Case wide = c;
-    wide.pb.out_dtype = DType::f64;
+    std::vector<Wrong> parts;
     for (const auto& [x, dy] : {std::pair<Round, Round>{high, high}, {high, low}, {low, high}}) {
-      Wrong wrong = right(wide);
-      wrong.x = x;
-      wrong.dy = dy;
-      const Values part = gradient(wide, wrong);
-      for (std::size_t i = 0; i < dw.size(); ++i) dw[i] += part[i];
+      parts.push_back(d.wrong);
+      parts.back().x = x;
+      parts.back().dy = dy;
     }
-    return rounded_all(c.pb, dw);
+    d.values = sum_of(d.c, parts);
   });
   for (const DType type : {DType::f16, DType::bf16}) {
+    const Round narrow = [=](double v) { return rounded(type, v); };
     kinds.add(cat("products ", dtype_name(type)), {"product_precision"},
-              [=](Case& c, Random&, std::string&) {
-                Wrong wrong = right(c);
-                wrong.product = [=](double v) { return rounded(type, v); };
-                return gradient(c, wrong);
-              });
-    kinds.add(cat(dtype_name(type), " inputs in one image"), kPrecision,
-              [=](Case& c, Random& random, std::string&) {
-                if (c.pb.N < 2 || unit_roundoff(c.pb.dtype) >= unit_roundoff(type)) return Values();
-                const std::int64_t n = draw(random, c.pb.N);
-                Case other = c;
-                for (Values* values : {&other.x, &other.dy}) {
-                  const auto size = std::ssize(*values) / c.pb.N;
-                  for (std::int64_t i = n * size; i < (n + 1) * size; ++i) {
-                    double& v = (*values)[static_cast<std::size_t>(i)];
-                    v = rounded(type, v);
-                  }
-                }
-                return gradient(other, right(c));
-              });
+              [=](Draft& d) { d.wrong.product = narrow; });
+    kinds.add(cat(dtype_name(type), " inputs in one image"), kPrecision, [=](Draft& d) {
+      if (d.pb.N < 2 || unit_roundoff(d.pb.dtype) >= unit_roundoff(type)) return d.skip();
+      const std::int64_t n = draw(d.random, d.pb.N);
+      for (Values* values : {&d.seen().x, &d.seen().dy}) {
+        const auto size = std::ssize(*values) / d.pb.N;
+        const auto begin = values->begin() + n * size;
+        std::transform(begin, begin + size, begin, narrow);
+      }
+    });
   }
   for (const bool of_x : {true, false}) {
     const std::string name = of_x ? "x" : "dy";
     for (const int how : {0, 1, 2}) {
-      kinds.add(cat(how == 0   ? "NaN zeroed in "
-                    : how == 1 ? "Inf and NaN zeroed in "
-                               : "Inf made finite in ",
-                    name),
-                {"nonfinite_suppressed"}, [=](Case& c, Random& random, std::string&) {
-                  Values& values = of_x ? c.x : c.dy;
-                  values[static_cast<std::size_t>(draw(random, std::ssize(values)))] =
-                      how == 0 ? std::nan("") : HUGE_VAL;
-                  if (how == 2 && c.pb.dtype != DType::f16) return Values();
-                  Wrong wrong = right(c);
-                  (of_x ? wrong.x : wrong.dy) = [=](double v) {
-                    return std::isfinite(v) ? v : how == 2 && !std::isnan(v) ? 65504.0 : 0.0;
-                  };
-                  return gradient(c, wrong);
-                });
+      constexpr const char* kHow[] = {"NaN zeroed in ", "Inf and NaN zeroed in ",
+                                      "Inf made finite in "};
+      kinds.add(kHow[how] + name, {"nonfinite_suppressed"}, [=](Draft& d) {
+        Values& values = of_x ? d.c.x : d.c.dy;
+        at(values, draw(d.random, std::ssize(values))) = how == 0 ? std::nan("") : HUGE_VAL;
+        if (how == 2 && d.pb.dtype != DType::f16) return d.skip();
+        (of_x ? d.wrong.x : d.wrong.dy) = [=](double v) {
+          return std::isfinite(v) ? v : how == 2 && !std::isnan(v) ? 65504.0 : 0.0;
+        };
+      });
     }
   }
 }
@@ -169,53 +145,59 @@ void add_images(Kinds& kinds) {
   const Names names = {"image_order"};
   for (const bool x : {true, false}) {
     const std::string of = x ? " of x" : " of dy";
-    const auto add = [&](const std::string& name, const std::function<I(I, I)>& from) {
-      add_images(kinds, name + of, names, x, from);
+    // Images that are others': from(n, N) of each.
+    const auto add = [&](const std::string& name, bool rolled, const std::function<I(I, I)>& from) {
+      kinds.add(name + of, names, [=](Draft& d) {
+        if (d.pb.N < 2) return d.skip();
+        if (!rolled) d.words = x ? "input" : "out_backprop";  // or the other, rolled back
+        const Values& values = x ? d.c.x : d.c.dy;
+        const I size = std::ssize(values) / d.pb.N;
+        for (I n = 0; n < d.pb.N; ++n) {
+          std::copy_n(values.begin() + from(n, d.pb.N) * size, size,
+                      (x ? d.seen().x : d.seen().dy).begin() + n * size);
+        }
+      });
     };
-    add("image 0 for all", [](I, I) { return 0; });
-    add("last image for all", [](I, I N) { return N - 1; });
-    add("images rolled", [](I n, I N) { return (n + N - 1) % N; });
-    add("images rolled back", [](I n, I N) { return (n + 1) % N; });
-    add("splits of N read the first", [](I n, I N) { return n % ((N + 1) / 2); });
-    add("next image, the last twice", [](I n, I N) { return std::min(n + 1, N - 1); });
-    kinds.add("wrong batch stride" + of, names, [=](Case& c, Random& random, std::string&) {
-      const I channels = x ? c.pb.C : c.pb.K;
-      const I pixels = c.pb.x_count() / c.pb.C / c.pb.N, out = c.pb.out_pixels();
+    add("image 0 for all", false, [](I, I) { return 0; });
+    add("last image for all", false, [](I, I N) { return N - 1; });
+    add("images rolled", true, [](I n, I N) { return (n + N - 1) % N; });
+    add("images rolled back", true, [](I n, I N) { return (n + 1) % N; });
+    add("splits of N read the first", false, [](I n, I N) { return n % ((N + 1) / 2); });
+    add("next image, the last twice", false, [](I n, I N) { return std::min(n + 1, N - 1); });
+    kinds.add("wrong batch stride" + of, names, [=](Draft& d) {
+      const I channels = x ? d.pb.C : d.pb.K;
+      const I pixels = d.pb.x_count() / d.pb.C / d.pb.N, out = d.pb.out_pixels();
       const I strides[] = {x ? out * channels : pixels * channels, x ? pixels : out};
-      const I stride = strides[draw(random, 2)], size = (x ? pixels : out) * channels;
-      if (c.pb.N < 2 || stride >= size || stride < 1) return Values();
-      // In memory order, as the layout has it.
+      const I stride = strides[draw(d.random, 2)], size = (x ? pixels : out) * channels;
+      if (d.pb.N < 2 || stride >= size || stride < 1) return d.skip();
       const auto in_memory = [&](I n, I i) {  // of the element that stands i-th in the file
-        return c.pb.channels_last
+        return d.pb.channels_last
                    ? n * size + i
                    : n * size + i % (size / channels) * channels + i / (size / channels);
       };
-      Case other = c;
-      const Values& from = x ? c.x : c.dy;
-      for (I n = 0; n < c.pb.N; ++n) {
+      const Values& from = x ? d.c.x : d.c.dy;
+      Values& to = x ? d.seen().x : d.seen().dy;
+      for (I n = 0; n < d.pb.N; ++n) {
         for (I i = 0; i < size; ++i) {
-          const I at = n * stride + i;
-          (x ? other.x : other.dy)[static_cast<std::size_t>(in_memory(n, i))] =
-              from[static_cast<std::size_t>(in_memory(at / size, at % size))];
+          const I place = n * stride + i;
+          at(to, in_memory(n, i)) = at(from, in_memory(place / size, place % size));
         }
       }
-      return gradient(other, right(c));
     });
   }
   for (const bool half : {true, false}) {
     kinds.add(half ? "half of the batch weighted" : "an image weighted",
-              {"weighted_images", "missing_image", "doubled_image"},
-              [=](Case& c, Random& random, std::string&) {
-                if (c.pb.N < 2 || (half && c.pb.N % 2 != 0)) return Values();
+              {"weighted_images", "missing_image", "doubled_image"}, [=](Draft& d) {
+                const I N = d.pb.N, pixels = d.pb.out_pixels();
+                if (N < 2 || (half && N % 2 != 0)) return d.skip();
                 const double weights[] = {0.5, 0.9, 3, -1, 1.1};
-                const double weight = weights[draw(random, 5)];
-                const I count = half ? c.pb.N / 2 : 1;
-                const I first = half ? count * draw(random, 2) : draw(random, c.pb.N);
-                Wrong wrong = right(c);
-                wrong.weight = [=, pixels = c.pb.out_pixels()](I at) {
+                const double weight = weights[draw(d.random, 5)];
+                d.words = "multiplied by";
+                const I count = half ? N / 2 : 1;
+                const I first = half ? count * draw(d.random, 2) : draw(d.random, N);
+                d.wrong.weight = [=](I at) {
                   return at / pixels >= first && at / pixels < first + count ? weight : 1.0;
                 };
-                return gradient(c, wrong);
               });
   }
 }
@@ -224,67 +206,37 @@ void add_axes(Kinds& kinds) {
   struct Field {
     const char* name;
     std::int64_t SpatialAxis::*field;
-    Names names;
   };
   const Names any = {"attribute_order",    "strides_ignored",
                      "dilations_ignored",  "padding_ignored",
                      "strides_off_by_one", "dilations_off_by_one",
                      "padding_off_by_one", "stride_dilation_swapped",
                      "padding_swapped",    "shifted"};
-  for (const Field& f :
-       {Field{"stride", &SpatialAxis::stride, any}, Field{"dilation", &SpatialAxis::dilation, any},
-        Field{"padding", &SpatialAxis::pad_before, any}}) {
+  for (const Field& f : {Field{"stride", &SpatialAxis::stride},
+                         {"dilation", &SpatialAxis::dilation},
+                         {"padding", &SpatialAxis::pad_before}}) {
     const auto field = f.field;
     const std::int64_t none = field == &SpatialAxis::pad_before ? 0 : 1;
     for (const int how : {0, 1, 2, 3}) {
       constexpr const char* kHow[] = {"ignored", "of another axis", "one more", "one less"};
-      kinds.add(cat("one ", f.name, " ", kHow[how]), any,
-                [=](Case& c, Random& random, std::string&) {
-                  const std::size_t a = drawn_axis(c.pb, random), b = drawn_axis(c.pb, random);
-                  Wrong wrong = right(c);
-                  std::int64_t& value = wrong.axis[a].*field;
-                  value = how == 0   ? none
-                          : how == 1 ? c.pb.axis[b].*field
-                          : how == 2 ? value + 1
-                                     : value - 1;
-                  if (value < none || value == c.pb.axis[a].*field) return Values();
-                  return gradient(c, wrong);
-                });
+      kinds.add(cat("one ", f.name, " ", kHow[how]), any, [=](Draft& d) {
+        const std::size_t a = drawn_axis(d.pb, d.random), b = drawn_axis(d.pb, d.random);
+        const std::int64_t old = d.pb.axis[a].*field;
+        const std::int64_t values[] = {none, d.pb.axis[b].*field, old + 1, old - 1};
+        if (values[how] < none || values[how] == old) return d.skip();
+        d.wrong.axis[a].*field = values[how];
+      });
     }
   }
   for (const bool mean : {true, false}) {
     kinds.add(mean ? "padding holds the mean" : "padding holds a constant", {"padding_values"},
-              [=](Case& c, Random& random, std::string&) {
+              [=](Draft& d) {
                 const double constants[] = {1, -1, 0.5, 0.125, 7};
-                const double value =
-                    rounded(c.pb.dtype, mean ? mean_of(c.x) : constants[draw(random, 5)]);
-                Case padded = c;
-                // x in a frame of that value.
-                std::int64_t extent[3], before[3];
-                for (std::size_t a = 0; a < 3; ++a) {
-                  const SpatialAxis& axis = c.pb.axis[a];
-                  const std::int64_t reach =
-                      (axis.out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1;
-                  before[a] = axis.pad_before;
-                  extent[a] = std::max(reach, axis.in + before[a]);
-                  padded.pb.axis[a].in = extent[a];
-                  padded.pb.axis[a].pad_before = 0;
-                }
-                padded.x.assign(
-                    static_cast<std::size_t>(c.pb.N * extent[0] * extent[1] * extent[2] * c.pb.C),
-                    value);
-                for (std::int64_t i = 0; i < std::ssize(c.x); ++i) {
-                  std::int64_t rest = i / c.pb.C, at[3];
-                  for (int a = 3; a-- > 0;) {
-                    at[a] = rest % c.pb.axis[static_cast<std::size_t>(a)].in + before[a];
-                    rest /= c.pb.axis[static_cast<std::size_t>(a)].in;
-                  }
-                  const std::int64_t to =
-                      ((rest * extent[0] + at[0]) * extent[1] + at[1]) * extent[2] + at[2];
-                  padded.x[static_cast<std::size_t>(to * c.pb.C + i % c.pb.C)] =
-                      c.x[static_cast<std::size_t>(i)];
-                }
-                return gradient(padded, right(padded));
+                const double value = mean ? std::accumulate(d.c.x.begin(), d.c.x.end(), 0.0) /
+                                                static_cast<double>(d.c.x.size())
+                                          : constants[draw(d.random, 5)];
+                d.other = framed(d.c, rounded(d.pb.dtype, value));
+                d.wrong = right(d.seen());
               });
   }
 }
@@ -292,65 +244,56 @@ void add_axes(Kinds& kinds) {
 void add_totals(Kinds& kinds) {
   for (const DType type : {DType::f16, DType::bf16, DType::f32}) {
     for (const int how : {0, 1, 2}) {
-      kinds.add(cat(how == 0   ? "total of images "
-                    : how == 1 ? "total of splits "
-                               : "total of rows ",
-                    dtype_name(type)),
-                {"low_precision_sums", "result_precision"},
-                [=](Case& c, Random& random, std::string&) {
-                  if (unit_roundoff(type) < unit_roundoff(c.pb.out_dtype)) return Values();
-                  if (type == DType::f32 && c.pb.dtype != DType::f64) return Values();
-                  const std::int64_t L = term_count(c.pb);
-                  const std::int64_t chunk = how == 0   ? c.pb.out_pixels()
-                                             : how == 1 ? (L + 3) / (2 + draw(random, 30))
-                                                        : c.pb.axis[2].out;
-                  if (chunk < 1 || chunk >= L) return Values();
+      constexpr const char* kHow[] = {"total of images ", "total of splits ", "total of rows "};
+      kinds.add(cat(kHow[how], dtype_name(type)), {"low_precision_sums", "result_precision"},
+                [=](Draft& d) {
+                  if (unit_roundoff(type) < unit_roundoff(d.pb.out_dtype)) return d.skip();
+                  if (type == DType::f32 && d.pb.dtype != DType::f64) return d.skip();
+                  const std::int64_t L = term_count(d.pb);
+                  const std::int64_t chunk = how == 0   ? d.pb.out_pixels()
+                                             : how == 1 ? (L + 3) / (2 + draw(d.random, 30))
+                                                        : d.pb.axis[2].out;
+                  if (chunk < 1 || chunk >= L) return d.skip();
                   const std::int64_t parts = (L + chunk - 1) / chunk;
                   const std::int64_t even = how == 1 ? (L + parts - 1) / parts : chunk;
-                  Wrong wrong = right(c);
-                  for (std::int64_t at = even; at < L; at += even) wrong.ends.insert(at);
-                  wrong.total = [=](double v) { return rounded(type, v); };
-                  return gradient(c, wrong);
+                  d.end_parts_every(even);
+                  d.wrong.total = [=](double v) { return rounded(type, v); };
                 });
     }
   }
-  kinds.add("sums that stop on ones", {"low_precision_sums"},
-            [](Case& c, Random& random, std::string&) {
-              if (term_count(c.pb) < 300) return Values();
-              const DType type = draw(random, 2) == 0 ? DType::bf16 : DType::f16;
-              std::fill(c.x.begin(), c.x.end(), 1.0);
-              std::fill(c.dy.begin(), c.dy.end(), 1.0);
-              Wrong wrong = right(c);
-              wrong.ends = {-1};
-              wrong.add = [=](double sum, double product) { return rounded(type, sum + product); };
-              return gradient(c, wrong);
-            });
-  kinds.add("padding reads the image before", {"padding_values"},
-            [](Case& c, Random&, std::string&) {
-              // Rows above the first, of x with an image's last rows in front of the next.
-              if (c.pb.op == Op::conv3d || c.pb.N < 2 || c.pb.axis[1].pad_before < 1)
-                return Values();
-              Values dw(static_cast<std::size_t>(c.pb.dw_count()), 0.0);
-              Case image = c;
-              const SpatialAxis& h = c.pb.axis[1];
-              const std::int64_t row = c.pb.axis[2].in * c.pb.C, size = row * h.in,
-                                 above = std::min(h.pad_before, h.in);
-              image.pb.N = 1;
-              image.pb.out_dtype = DType::f64;
-              image.pb.axis[1].in += above;
-              image.pb.axis[1].pad_before -= above;
-              const std::int64_t out = c.pb.out_pixels() * c.pb.K;
-              for (std::int64_t n = 0; n < c.pb.N; ++n) {
-                image.x.assign(static_cast<std::size_t>(above * row), 0.0);
-                if (n > 0)
-                  std::copy_n(c.x.begin() + n * size - above * row, above * row, image.x.begin());
-                image.x.insert(image.x.end(), c.x.begin() + n * size, c.x.begin() + (n + 1) * size);
-                image.dy.assign(c.dy.begin() + n * out, c.dy.begin() + (n + 1) * out);
-                const Values part = gradient(image, right(image));
-                for (std::size_t i = 0; i < dw.size(); ++i) dw[i] += part[i];
-              }
-              return rounded_all(c.pb, dw);
-            });
+  kinds.add("sums that stop on ones", {"low_precision_sums"}, [](Draft& d) {
+    if (term_count(d.pb) < 300) return d.skip();
+    const DType type = draw(d.random, 2) == 0 ? DType::bf16 : DType::f16;
+    std::ranges::fill(d.c.x, 1.0);
+    std::ranges::fill(d.c.dy, 1.0);
+    d.wrong.ends = {-1};
+    d.wrong.add = [=](double sum, double product) { return rounded(type, sum + product); };
+    d.words = "after each addition, pixel by pixel";
+  });
+  kinds.add("padding reads the image before", {"padding_values"}, [](Draft& d) {
+    // Rows above the first, of x with an image's last rows in front of the next.
+    const Case& c = d.c;
+    const SpatialAxis& h = c.pb.axis[1];
+    if (c.pb.op == Op::conv3d || c.pb.N < 2 || h.pad_before < 1) return d.skip();
+    d.values.assign(static_cast<std::size_t>(c.pb.dw_count()), 0.0);
+    Case image = c;
+    const std::int64_t row = c.pb.axis[2].in * c.pb.C, size = row * h.in,
+                       above = std::min(h.pad_before, h.in);
+    image.pb.N = 1;
+    image.pb.out_dtype = DType::f64;
+    image.pb.axis[1].in += above;
+    image.pb.axis[1].pad_before -= above;
+    const std::int64_t out = c.pb.out_pixels() * c.pb.K;
+    for (std::int64_t n = 0; n < c.pb.N; ++n) {
+      image.x.assign(static_cast<std::size_t>(above * row), 0.0);
+      const auto begin = c.x.begin() + n * size;
+      if (n > 0) std::copy_n(begin - above * row, above * row, image.x.begin());
+      image.x.insert(image.x.end(), begin, begin + size);
+      image.dy.assign(c.dy.begin() + n * out, c.dy.begin() + (n + 1) * out);
+      add_to(d.values, gradient(image, right(image)));
+    }
+    d.values = rounded_all(c.pb, d.values);
+  });
 }
 
 }  // namespace convgrad::testing

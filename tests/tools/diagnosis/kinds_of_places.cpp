@@ -1,5 +1,6 @@
 // kinds_of_places.cpp - see fault_kinds.hpp: wrong orders, places and pixels.
 #include <algorithm>
+#include <cmath>
 
 #include "check/sample.hpp"
 #include "tools/diagnosis/fault_kinds.hpp"
@@ -9,32 +10,21 @@ namespace convgrad::testing {
 void add_orders(Kinds& kinds) {
   for (const auto& [h, w] :
        {std::pair{true, false}, std::pair{false, true}, std::pair{true, true}}) {
-    kinds.add(cat("flipped ", h ? "h" : "", w ? "w" : ""), {"filter_flipped"},
-              [h = h, w = w](Case& c, Random&, std::string&) {
-                return flip(c.pb, gradient(c, right(c)), h, w);
-              });
+    kinds.add_part(cat("flipped ", h ? "h" : "", w ? "w" : ""), {"filter_flipped"},
+                   [h = h, w = w](Draft& d, Values& dw) { dw = flip(d.pb, dw, h, w); });
   }
-  const auto add_order = [&](const std::string& name, const std::array<int, 5>& axes) {
-    kinds.add(name, {"filter_order"}, [=](Case& c, Random&, std::string&) {
-      int of[5];
-      std::copy(axes.begin(), axes.end(), of);
-      return order(c.pb, gradient(c, right(c)), of);
-    });
+  const auto add_order = [&](const std::string& name, const std::array<std::size_t, 5>& axes) {
+    kinds.add_part(name, {"filter_order"},
+                   [=](Draft& d, Values& dw) { dw = order(d.pb, dw, axes); });
   };
   add_order("order OIHW", {4, 3, 0, 1, 2});
   add_order("order OHWI", {4, 0, 1, 2, 3});
   add_order("C and K exchanged", {0, 1, 2, 4, 3});
   add_order("rows and columns exchanged", {0, 2, 1, 3, 4});
-  kinds.add("x in the other layout", {"tensor_layout"}, [](Case& c, Random&, std::string&) {
-    Case other = c;
-    other.x = other_format(c.pb, c.x, c.pb.C);
-    return gradient(other, right(c));
-  });
-  kinds.add("dy in the other layout", {"tensor_layout"}, [](Case& c, Random&, std::string&) {
-    Case other = c;
-    other.dy = other_format(c.pb, c.dy, c.pb.K);
-    return gradient(other, right(c));
-  });
+  kinds.add("x in the other layout", {"tensor_layout"},
+            [](Draft& d) { d.seen().x = other_format(d.pb, d.c.x, d.pb.C); });
+  kinds.add("dy in the other layout", {"tensor_layout"},
+            [](Draft& d) { d.seen().dy = other_format(d.pb, d.c.dy, d.pb.K); });
   kinds.add_axis("padding one more", {"padding_off_by_one", "padding_swapped"},
                  [](SpatialAxis& a) { ++a.pad_before; });
   kinds.add_axis("padding one less", {"padding_off_by_one", "padding_ignored"},
@@ -49,16 +39,14 @@ void add_orders(Kinds& kinds) {
   kinds.add_axis("strides ignored", {"strides_ignored", "stride_dilation_swapped"},
                  [](SpatialAxis& a) { a.stride = 1; });
   for (const bool reversed : {true, false}) {
-    kinds.add(reversed ? "groups reversed" : "groups rotated",
-              {"group_order", "channel_order", "filter_flipped"},
-              [=](Case& c, Random&, std::string&) {
-                const std::int64_t G = c.pb.groups, Kg = c.pb.group_k();
-                if (G < 2) return Values();
-                return moved(c.pb, gradient(c, right(c)), [&](std::int64_t(&at)[5]) {
-                  const std::int64_t g = at[4] / Kg;
-                  at[4] = (reversed ? G - 1 - g : (g + 1) % G) * Kg + at[4] % Kg;
-                });
-              });
+    kinds.add_part(reversed ? "groups reversed" : "groups rotated",
+                   {"group_order", "channel_order", "filter_flipped"}, [=](Draft& d, Values& dw) {
+                     const std::int64_t G = d.pb.groups, Kg = d.pb.group_k();
+                     dw = moved(d.pb, dw, [&](std::int64_t(&at)[5]) {
+                       const std::int64_t g = at[4] / Kg;
+                       at[4] = (reversed ? G - 1 - g : (g + 1) % G) * Kg + at[4] % Kg;
+                     });
+                   });
   }
 }
 
@@ -90,77 +78,66 @@ void add_pixels(Kinds& kinds) {
   kinds.add_pixels("pixel left out", missing, pixel, 0, false);
   kinds.add_pixels("image left out in a tile", missing, image, 0, true);
   kinds.add_pixels("row twice in a tile", doubled, row, 2, true);
-  kinds.add("last row of dy left out", {"line_left_out", "missing_pixels"},
-            [](Case& c, Random&, std::string&) {
-              const std::int64_t P = c.pb.axis[1].out, Q = c.pb.axis[2].out;
-              if (P < 2) return Values();
-              Wrong wrong = right(c);
-              wrong.weight = [=](std::int64_t at) { return at / Q % P == P - 1 ? 0.0 : 1.0; };
-              return gradient(c, wrong);
-            });
+  kinds.add("last row of dy left out", {"line_left_out", "missing_pixels"}, [](Draft& d) {
+    const std::int64_t P = d.pb.axis[1].out, Q = d.pb.axis[2].out;
+    if (P < 2) return d.skip();
+    d.wrong.weight = [=](std::int64_t at) { return at / Q % P == P - 1 ? 0.0 : 1.0; };
+  });
 }
 
 void add_parts(Kinds& kinds) {
-  kinds.add_part("all 0", {"zero"}, [=](const WgradProblem&, Values& dw, std::string& words) {
-    fill(dw, 0, [](std::int64_t) { return true; });
-    words = "every element is set to 0";
+  for (const bool zero : {true, false}) {
+    kinds.add_part(zero ? "all 0" : "all NaN", {zero ? "zero" : "nan"}, [=](Draft& d, Values& dw) {
+      std::ranges::fill(dw, zero ? 0 : std::nan(""));
+      d.words = cat("every element is set to ", zero ? "0" : "NaN");
+    });
+  }
+  kinds.add_part("a tap 0", {"zero"}, [](Draft& d, Values& dw) {
+    const SpatialAxis &h = d.pb.axis[1], &w = d.pb.axis[2];
+    const std::int64_t cells = d.pb.group_c() * d.pb.K, last = d.pb.taps() - 1;
+    if (last < 1) return d.skip();
+    fill(dw, 0, [=](std::int64_t i) { return i / cells == last; });
+    if (h.taps > 1 && w.taps > 1 && d.pb.op != Op::conv3d) {
+      d.words = cat("tap (", h.taps - 1, ",", w.taps - 1, ")");
+    }
   });
-  kinds.add_part("all NaN", {"nan"}, [=](const WgradProblem&, Values& dw, std::string& words) {
-    fill(dw, std::nan(""), [](std::int64_t) { return true; });
-    words = "every element is set to NaN";
+  kinds.add_part("remainder channels 0", {"zero"}, [](Draft& d, Values& dw) {
+    const std::int64_t K = d.pb.K;
+    if (d.pb.op == Op::depthwise || d.pb.groups > 1 || K % 8 < 2 || K < 8) return d.skip();
+    fill(dw, 0, [=](std::int64_t i) { return i % K >= K / 8 * 8; });
+    d.words = "a remainder of";
   });
-  kinds.add_part("a tap 0", {"zero"}, [=](const WgradProblem& pb, Values& dw, std::string& words) {
-    if (pb.taps() < 2) return;
-    const std::int64_t cells = pb.group_c() * pb.K;
-    fill(dw, 0, [=](std::int64_t i) { return i / cells == pb.taps() - 1; });
-    words = pb.axis[1].taps > 1 && pb.axis[2].taps > 1 && pb.op != Op::conv3d
-                ? cat("tap (", pb.axis[1].taps - 1, ",", pb.axis[2].taps - 1, ")")
-                : "";
+  kinds.add_part("k % 8 == 7 NaN", {"nan"}, [](Draft& d, Values& dw) {
+    const std::int64_t K = d.pb.K;
+    if (d.pb.op == Op::depthwise || d.pb.groups > 1 || K < 16) return d.skip();
+    fill(dw, std::nan(""), [=](std::int64_t i) { return i % K % 8 == 7; });
+    d.words = K < 24 && K != 16 ? "" : "k % 8 == 7";
   });
-  kinds.add_part("remainder channels 0", {"zero"},
-                 [=](const WgradProblem& pb, Values& dw, std::string& words) {
-                   if (pb.op == Op::depthwise || pb.groups > 1 || pb.K % 8 < 2 || pb.K < 8) return;
-                   fill(dw, 0, [=](std::int64_t i) { return i % pb.K >= pb.K / 8 * 8; });
-                   words = "a remainder of";
-                 });
-  kinds.add_part("k % 8 == 7 NaN", {"nan"},
-                 [=](const WgradProblem& pb, Values& dw, std::string& words) {
-                   if (pb.op == Op::depthwise || pb.groups > 1 || pb.K < 16) return;
-                   fill(dw, std::nan(""), [=](std::int64_t i) { return i % pb.K % 8 == 7; });
-                   words = pb.K < 24 && pb.K != 16 ? "" : "k % 8 == 7";
-                 });
-  kinds.add_part("two places 0", {"zero"},
-                 [=](const WgradProblem& pb, Values& dw, std::string& words) {
-                   if (pb.op == Op::depthwise || pb.taps() < 3 || pb.K < 3) return;
-                   const std::int64_t cells = pb.group_c() * pb.K;
-                   fill(dw, 0, [=](std::int64_t i) {
-                     return (i / cells == 0 && i % pb.K == 0) ||
-                            (i / cells == pb.taps() - 1 && i % pb.K == pb.K - 1);
-                   });
-                   words = " and ";
-                 });
+  kinds.add_part("two places 0", {"zero"}, [](Draft& d, Values& dw) {
+    const std::int64_t K = d.pb.K, cells = d.pb.group_c() * K, last = d.pb.taps() - 1;
+    if (d.pb.op == Op::depthwise || last < 2 || K < 3) return d.skip();
+    fill(dw, 0, [=](std::int64_t i) {
+      return (i / cells == 0 && i % K == 0) || (i / cells == last && i % K == K - 1);
+    });
+    d.words = " and ";
+  });
   kinds.add_part("a tap holds another", {"copied", "tap_order", "filter_flipped", "filter_order"},
-                 [=](const WgradProblem& pb, Values& dw, std::string&) {
-                   if (pb.taps() < 2) return;
-                   const std::int64_t cells = pb.group_c() * pb.K;
-                   for (std::int64_t i = 0; i < cells; ++i)
-                     dw[static_cast<std::size_t>(i)] = dw[static_cast<std::size_t>(cells + i)];
+                 [](Draft& d, Values& dw) {
+                   if (d.pb.taps() < 2) return d.skip();
+                   const std::int64_t cells = d.pb.group_c() * d.pb.K;
+                   std::copy_n(dw.begin() + cells, cells, dw.begin());
                  });
-  kinds.add_part("a tile holds another", {"copied"},
-                 [=](const WgradProblem& pb, Values& dw, std::string&) {
-                   if (pb.op == Op::depthwise || pb.K < 32) return;
-                   for (std::int64_t i = 0; i < std::min<std::int64_t>(16, pb.group_c()); ++i) {
-                     for (std::int64_t k = 0; k < 16; ++k) {
-                       dw[static_cast<std::size_t>(i * pb.K + k)] =
-                           dw[static_cast<std::size_t>(i * pb.K + 16 + k)];
-                     }
-                   }
+  kinds.add_part("a tile holds another", {"copied"}, [](Draft& d, Values& dw) {
+    if (d.pb.op == Op::depthwise || d.pb.K < 32) return d.skip();
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(16, d.pb.group_c()); ++i) {
+      std::copy_n(dw.begin() + i * d.pb.K + 16, 16, dw.begin() + i * d.pb.K);
+    }
+  });
+  kinds.add_part("k and k^1 swapped", {"channel_order", "group_order", "filter_order"},
+                 [](Draft& d, Values& dw) {
+                   if (d.pb.K % 2 != 0) return d.skip();
+                   dw = moved(d.pb, dw, [](std::int64_t(&at)[5]) { at[4] ^= 1; });
                  });
-  kinds.add("k and k^1 swapped", {"channel_order", "group_order", "filter_order"},
-            [=](Case& c, Random&, std::string&) {
-              if (c.pb.K % 2 != 0) return Values();
-              return moved(c.pb, gradient(c, right(c)), [](std::int64_t(&at)[5]) { at[4] ^= 1; });
-            });
 }
 
 void add_padding(Kinds& kinds) {
@@ -171,27 +148,21 @@ void add_padding(Kinds& kinds) {
     return i < 0 || i >= in ? std::int64_t{-1} : i;
   });
   for (const bool of_x : {true, false}) {
-    kinds.add(of_x ? "ReLU of x" : "ReLU of dy", {"activation", "zero"},
-              [=](Case& c, Random&, std::string&) {
-                Wrong wrong = right(c);
-                (of_x ? wrong.x : wrong.dy) = [](double v) { return std::max(v, 0.0); };
-                return gradient(c, wrong);
-              });
+    kinds.add(of_x ? "ReLU of x" : "ReLU of dy", {"activation", "zero"}, [=](Draft& d) {
+      (of_x ? d.wrong.x : d.wrong.dy) = [](double v) { return std::max(v, 0.0); };
+    });
     kinds.add(
         of_x ? "x shifted by a column" : "dy shifted by a column",
         {"shifted", "padding_off_by_one", "padding_ignored", "padding_swapped", "line_left_out"},
-        [=](Case& c, Random&, std::string&) {
-          Case other = c;
-          const std::int64_t width = of_x ? c.pb.axis[2].in : c.pb.axis[2].out;
-          const std::int64_t channels = of_x ? c.pb.C : c.pb.K;
-          if (width < 2) return Values();
-          const Values& from = of_x ? c.x : c.dy;
-          Values& to = of_x ? other.x : other.dy;
-          for (std::size_t i = 0; i < to.size(); ++i) {
-            const bool first = static_cast<std::int64_t>(i) / channels % width == 0;
-            to[i] = first ? 0 : from[i - static_cast<std::size_t>(channels)];
+        [=](Draft& d) {
+          const std::int64_t width = of_x ? d.pb.axis[2].in : d.pb.axis[2].out;
+          const std::int64_t channels = of_x ? d.pb.C : d.pb.K;
+          if (width < 2) return d.skip();
+          const Values& from = of_x ? d.c.x : d.c.dy;
+          Values& to = of_x ? d.seen().x : d.seen().dy;
+          for (std::int64_t i = 0; i < std::ssize(to); ++i) {
+            at(to, i) = i / channels % width == 0 ? 0 : at(from, i - channels);
           }
-          return gradient(other, right(c));
         });
   }
 }

@@ -35,17 +35,18 @@ enum class Verdict : std::uint8_t { named, equivalent, unnamed, wrong };
 Verdict judge(const Kind& kind, const std::string& words, const WgradProblem& pb,
               const Diagnosis& found) {
   if (kind.faults.empty()) return found.findings.empty() ? Verdict::named : Verdict::wrong;
-  bool equivalent = false;
+  bool equivalent = false, misworded = false;
   for (const Finding& f : found.findings) {
     const bool named = std::any_of(kind.faults.begin(), kind.faults.end(),
                                    [&](const auto& name) { return parts(name) == parts(f.fault); });
     const std::string said = f.text + "; usual causes: " + f.cause;
     if (named && said.find(words) != std::string::npos) return Verdict::named;
+    misworded = misworded || named;
     // It predicts every element to within rounding.
     equivalent = equivalent || (f.certainty != Certainty::size && f.checked == pb.dw_count());
   }
   if (found.findings.empty()) return Verdict::unnamed;
-  return equivalent ? Verdict::equivalent : Verdict::wrong;
+  return equivalent && !misworded ? Verdict::equivalent : Verdict::wrong;
 }
 
 }  // namespace
@@ -78,8 +79,10 @@ int main(int argc, char** argv) {
     const int most = captured.empty() ? 200 * problems : 20 * problems;
     for (int done = 0, drawn = 0; done < problems && drawn < most; ++drawn) {
       Case c = captured.empty() ? random_case(random, 1) : captured[random() % captured.size()];
-      std::string words;
-      const Values got = kind.make(c, random, words);
+      Draft draft(c, random);
+      kind.make(draft);
+      const Values got = draft.gradient();
+      const std::string& words = draft.words;
       if (got.empty()) continue;
       const std::vector<std::byte> x = bytes_of(c.pb, c.x, c.pb.C),
                                    dy = bytes_of(c.pb, c.dy, c.pb.K);
