@@ -13,7 +13,7 @@ import tempfile
 from harness import BINARY, ROOT, CliTest, ExampleFolder, commands, options_of, parse_report, run
 
 # What a user has to make up: numbers, lists of them, names.
-FREE = {"R,S,C,K", "N", "N,...", "SIZE", "X", "S", "G", "K", "M", "R,S", "SH,SW", "DH,DW", "B,A,...", "N,H,W,C", "PART", "RE",
+FREE = {"N", "N,...", "SIZE", "X", "S", "G", "K", "M", "R,S", "SH,SW", "DH,DW", "B,A,...", "N,H,W,C", "PART", "RE",
         "A:B|K/R", "K/R", "KEY=VALUE", "LINE", "FAULT,...", "NETWORK"}
 # Variables say how the main job writes gradients; --json and the like have none.
 NO_VARIABLE = {"verify": {"output", "raw", "accumulate", "no-clobber"}, "generate": {"output", "from", "signs"}}
