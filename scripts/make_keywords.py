@@ -13,7 +13,7 @@ import textwrap
 LEFT_OUT = set("help input out_backprop output result json raw no_clobber clobber dry_run list_algorithms accumulate batch_range mpi "
                "quiet color version from".split())
 TYPES = {"": "bool", "X": "float", "N": "int", "S": "int", "G": "int", "K": "int", "M": "int", "R,S": "Numbers", "SH,SW": "Numbers",
-         "DH,DW": "Numbers", "N,H,W,C": "Numbers", "R,S,C,K": "Numbers", "B,A,...": "Numbers", "PADDING": "Numbers", "DTYPE": "DType",
+         "DH,DW": "Numbers", "N,H,W,C": "Numbers", "R,S,C,K|FILE": "Numbers", "B,A,...": "Numbers", "PADDING": "Numbers", "DTYPE": "DType",
          "FAULT,...": "str | Sequence[str]", "FILE": "Path", "SIZE": "int | str"}
 OTHER_TYPES = {"diagnosis": 'Literal["off", "quick", "full"] | bool', "filter_like": "Array",
                "golden": "Array", "accumulated_on": "Array", "threads": "int"}

@@ -117,6 +117,9 @@ class NpyReader {
   std::unique_ptr<State> state_;
 };
 
+// Reads a 1-D array of any integer dtype (TensorFlow's filter_sizes tensor), at most 16 entries.
+std::vector<std::int64_t> read_npy_integers(const std::string& path);
+
 // Returns the format 1.0 header of a C-order little-endian array, padded so that the payload starts
 // at a multiple of 64: byte for byte what numpy >= 1.23 writes (bfloat16 as '<V2', as ml_dtypes
 // does; 8-bit floats as '|V1').

@@ -40,7 +40,7 @@ def filter_gradient(
     A bfloat16 gradient is of ml_dtypes' type where that is installed, else raw 16 bits ("V2").
 
     op: conv2d, depthwise, conv3d or conv1d, or what TensorFlow or PyTorch calls it
-    filter_sizes: shape of the gradient in TensorFlow's order
+    filter_sizes: shape of the gradient in TensorFlow's order, as numbers or an integer .npy
     kernel, kernel_size: taps alone; the channels follow from the tensors
     filter_like: a filter .npy whose shape is the gradient's
     strides, stride: 1 by default
@@ -90,7 +90,7 @@ def verify(
         dilations and groups, and of the formats. x is what it reads and dy the gradient of what it writes, of transposed ones, too.
 
     op: conv2d, depthwise, conv3d or conv1d, or what TensorFlow or PyTorch calls it
-    filter_sizes: shape of the gradient in TensorFlow's order
+    filter_sizes: shape of the gradient in TensorFlow's order, as numbers or an integer .npy
     kernel, kernel_size: taps alone; the channels follow from the tensors
     filter_like: a filter .npy whose shape is the gradient's
     strides, stride: 1 by default
@@ -185,7 +185,7 @@ def generate(
     dist: distribution of the elements; int, the default, has exact gradients
     seed: the same files for the same seed, anywhere; 1 by default
     nonfinite: a NaN and an infinity in each tensor
-    filter_sizes: shape of the gradient in TensorFlow's order
+    filter_sizes: shape of the gradient in TensorFlow's order, as numbers or an integer .npy
     kernel, kernel_size: taps alone; the channels follow from the tensors
     filter_like: a filter .npy whose shape is the gradient's
     strides, stride: 1 by default

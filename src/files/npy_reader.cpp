@@ -3,9 +3,9 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <utility>
 
-#include "base/buffer.hpp"
 #include "base/clock.hpp"
 #include "base/messages.hpp"
 #include "convgrad/npy.hpp"
@@ -164,7 +164,7 @@ struct NpyReader::State {
   std::int64_t position = 0;  // of a stream: payload bytes taken from it
   MallocBytes held;           // of a stream: the payload from held_from on
   std::int64_t held_from = 0;
-  Buffer scratch;  // kScratchBytes
+  MallocBytes scratch;  // kScratchBytes
   double convert_s = 0;
   NpyHeader header;
   std::optional<DType> given;  // boxes are widened to it
@@ -197,8 +197,11 @@ struct NpyReader::State {
   }
 
   std::byte* scratch_bytes() {
-    if (scratch.size_bytes() == 0) scratch = Buffer(kScratchBytes, "a part of a tensor");
-    return scratch.data();
+    if (!scratch) {
+      scratch.reset(static_cast<std::byte*>(std::malloc(static_cast<std::size_t>(kScratchBytes))));
+      if (!scratch) throw Error(ErrorKind::runtime, name(), ": out of memory while reading");
+    }
+    return scratch.get();
   }
 
   // Reads count bytes of the payload of a source that is read in any order.
@@ -394,6 +397,37 @@ void NpyReader::finish() {
 void NpyReader::read_all(void* out) {
   read_box(std::vector<std::int64_t>(header().shape.size(), 0), header().shape, out);
   finish();
+}
+
+// This is for TensorFlow's filter_sizes tensor.
+std::vector<std::int64_t> read_npy_integers(const std::string& path) {
+  static_assert(std::endian::native == std::endian::little, "values are converted in place");
+  constexpr std::int64_t kMaxCount = 16;
+  NpyReader reader(path);
+  const NpyHeader& header = reader.header();
+  const bool integer = header.kind == 'i' || header.kind == 'u';
+  if (!integer || header.shape.size() != 1 || header.element_count > kMaxCount) {
+    bad_input(reader.name(), ": is an array of rank ", header.shape.size(), ", ",
+              header.element_count, " elements and dtype '", header.descr,
+              "', expected a 1-D integer array of at most ", kMaxCount, " entries");
+  }
+  const std::size_t item = static_cast<std::size_t>(header.item_bytes);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(header.payload_bytes));
+  reader.read_all(bytes.data());
+  std::vector<std::int64_t> values;
+  for (std::size_t at = 0; at < bytes.size(); at += item) {
+    const bool negative =
+        header.kind == 'i' && (bytes[at + item - 1] & std::byte{0x80}) != std::byte{0};
+    // The bytes that the file does not have extend the sign.
+    std::uint64_t value = negative ? std::numeric_limits<std::uint64_t>::max() : 0;
+    std::memcpy(&value, bytes.data() + at, item);
+    if (header.kind == 'u' && value >> 63 != 0) {
+      bad_input(reader.name(), ": entry ", values.size(), " is ", value,
+                ", expected at most 2^63 - 1");
+    }
+    values.push_back(static_cast<std::int64_t>(value));
+  }
+  return values;
 }
 
 }  // namespace convgrad

@@ -111,7 +111,9 @@ class Commands(ArchiveTest):
         self.use_small()
         self.assert_quiet(self.run_here(*self.problem.args()))
         dw = self.read("dw.npy")
-        members = {**self.members(self.problem), "dw.npy": dw}
+        sizes = io.BytesIO()
+        np.save(sizes, np.array(self.problem.filter_sizes()))
+        members = {**self.members(self.problem), "dw.npy": dw, "sizes.npy": sizes.getvalue()}
         self.write("s.npz", zip_bytes(members))
         self.write("c.npz", zip_bytes(members, zipfile.ZIP_DEFLATED))
         self.args = [*self.problem.flags(), "-i", "c.npz:x", "-g", "s.npz:dy"]
@@ -145,7 +147,8 @@ class Commands(ArchiveTest):
 
     def test_filter_flags(self):
         flags = self.problem.flags([])
-        for filter_flags in (["--filter-like", "c.npz:dw"], ["--filter-like", "s.npz:dw.npy"]):
+        for filter_flags in (["--filter-like", "c.npz:dw"], ["--filter-like", "s.npz:dw.npy"],
+                             ["--filter-sizes", "c.npz:sizes"], ["--filter-sizes", "s.npz:sizes"]):
             result = self.run_here(*flags, *filter_flags, "-i", "x.npy", "-g", "dy.npy", "-o",
                                    "o.npy")
             self.assert_quiet(result)
@@ -160,7 +163,7 @@ class Commands(ArchiveTest):
     def test_inspect(self):
         done = self.succeed("inspect", "s.npz", "x.npy")
         names = [line.split(": ")[0] for line in done.out.splitlines() if not line.startswith(" ")]
-        self.assertEqual(names, ["s.npz:x", "s.npz:dy", "s.npz:dw", "x.npy"])
+        self.assertEqual(names, ["s.npz:x", "s.npz:dy", "s.npz:dw", "s.npz:sizes", "x.npy"])
         self.write("t.safetensors", safetensors_bytes(
             {"w": ("bfloat16", np.ones((2, 3))), "b.c": ("float64", np.zeros(0))}))
         done = self.succeed("inspect", "--json", "t.safetensors", "c.npz:dw")

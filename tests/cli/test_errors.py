@@ -110,6 +110,24 @@ class FilterSize(ErrorTest):
                     dict(filter_sizes="3,3,4,6", filter_like="w.npy", k=None)):
             self.refuse(USAGE, ["twice", "--kernel"], *self.job("conv2d", **two))
 
+    def test_filter_size_files(self):
+        cases = {
+            "floats": npy_bytes("float32", [3, 3, 4, 6]),
+            "empty": raw_npy((0,), "'<i4'", b""),
+            "three": raw_npy((3,), "'<i4'", np.array([3, 3, 4], "<i4").tobytes()),
+            "no taps": raw_npy((4,), "'<i4'", np.array([3, 0, 4, 6], "<i4").tobytes()),
+            "not npy": b"3,3,4,6\n",
+            "nothing": b"",
+        }
+        for name, data in cases.items():
+            self.write("sizes.npy", data)
+            with self.subTest(name):
+                self.refuse(INPUT, ["sizes"], *self.job("conv2d", k=None,
+                                                              filter_sizes="sizes.npy"))
+        (self.folder / "sizes.npy").unlink()
+        self.refuse(INPUT, ["none.npy", "No such file"],
+                    *self.job("conv2d", k=None, filter_sizes="none.npy"))
+
     def test_filter_like_files(self):
         for shape, part in (((3, 3, 4), "3 axes"), ((3, 3, 4, 6, 1), "5 axes"),
                             ((3, 3, 5, 6), "C=4"), ((3, 3, 4, 7), "expected 6"),

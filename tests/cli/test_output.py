@@ -127,14 +127,14 @@ class Streams(OutputTest):
         result = self.run_here(*self.problem.args("fifo"), "--accumulate")
         self.assert_one_error(result, 2, "--accumulate", "fifo")
 
-    def test_the_archive_of_a_filter_is_kept(self):
+    def test_the_archive_of_filter_sizes_is_kept(self):
         sizes = [*self.problem.taps, self.problem.c, self.problem.k]
-        np.savez(self.folder / "f.npz", w=np.zeros(sizes), x=np.ones(3))
+        np.savez(self.folder / "f.npz", sizes=np.array(sizes), x=np.ones(3))
         before = self.read("f.npz")
-        args = self.problem.args("f.npz", filter_flags=["--filter-like", "f.npz:w"])
-        self.assert_one_error(self.run_here(*args), 2, "--output", "--filter-like", "f.npz")
+        args = self.problem.args("f.npz", filter_flags=["--filter-sizes", "f.npz:sizes"])
+        self.assert_one_error(self.run_here(*args), 2, "--output", "--filter-sizes", "f.npz")
         self.assertEqual(self.read("f.npz"), before)
-        self.assertEqual(self.run_here(*self.problem.args(filter_flags=["--filter-like", "f.npz:w"])).status, 0)
+        self.assertEqual(self.run_here(*self.problem.args(filter_flags=["--filter-sizes", "f.npz:sizes"])).status, 0)
 
 
 class Failures(OutputTest):

@@ -138,7 +138,7 @@ class Spellings(WordsTest):
         self.refuse(2, ["--kernel: '3x' "], "-k", "3x", "-p", "same")
         self.refuse(2, ["--filter-sizes: 'x' is not a whole number"], "--filter-sizes", "3,x,4,8",
                     "-p", "same")
-        self.refuse(2, ["--filter-sizes: 'none' is not a whole number"], "--filter-sizes", "none", "-p", "same")
+        self.refuse(3, ["none: cannot open"], "--filter-sizes", "none", "-p", "same")
 
 
     def test_paddings_of_jax_and_onnx(self):

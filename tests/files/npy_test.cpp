@@ -240,5 +240,34 @@ TEST_CASE("readers can be moved") {
   CHECK(read_all(third) == spec_payload(spec));
 }
 
+TEST_CASE("integer arrays of every width and order") {
+  const TempDir dir;
+  using std::string_literals::operator""s;
+  const auto read = [&](std::string_view descr, const std::string& payload,
+                        std::string_view shape) {
+    return read_npy_integers(dir.write("k.npy", header_bytes(dict_text(descr, shape)) + payload));
+  };
+  CHECK(read("'|i1'", "\x01\xff\x80\x7f", "(4,)") == Extents{1, -1, -128, 127});
+  CHECK(read("'|u1'", "\x01\xff", "(2,)") == Extents{1, 255});
+  CHECK(read("'<i2'", "\x03\x00\xfe\xff"s, "(2,)") == Extents{3, -2});
+  CHECK(read("'>i2'", "\x00\x03\xff\xfe"s, "(2,)") == Extents{3, -2});
+  CHECK(read("'<i4'", "\x03\x00\x00\x00\x40\x00\x00\x00"s, "(2,)") == Extents{3, 64});
+  CHECK(read("'>u4'", "\xff\x00\x00\x00"s, "(1,)") == Extents{4278190080});
+  CHECK(read("'<i8'", "\x00\x00\x00\x00\x01\x00\x00\x80"s, "(1,)") ==
+        Extents{std::int64_t{1} * 4294967296 - 9223372036854775807 - 1});
+  CHECK(read("'>u8'", "\x7f\xff\xff\xff\xff\xff\xff\xff"s, "(1,)") == Extents{9223372036854775807});
+  CHECK(read("'<i4'", "", "(0,)").empty());
+  CHECK(read("'|i1'", std::string(16, '\x05'), "(16,)") == Extents(16, 5));
+  const std::string name = dir.file("k.npy");
+  check_error(ErrorKind::input, name, "expected at most 2^63 - 1",
+              [&] { read("'<u8'", std::string(8, '\xff'), "(1,)"); });
+  check_error(ErrorKind::input, name, "expected a 1-D integer array",
+              [&] { read("'|i1'", std::string(17, '\x05'), "(17,)"); });
+  check_error(ErrorKind::input, name, "dtype '<f4'", [&] { read("'<f4'", "abcd", "(1,)"); });
+  check_error(ErrorKind::input, name, "dtype '|b1'", [&] { read("'|b1'", "\x01", "(1,)"); });
+  check_error(ErrorKind::input, name, "rank 0", [&] { read("'|i1'", "\x01", "()"); });
+  check_error(ErrorKind::input, name, "rank 2", [&] { read("'|i1'", "\x01", "(1, 1)"); });
+}
+
 }  // namespace
 }  // namespace convgrad

@@ -266,7 +266,8 @@ void check(const BatchJob& job, const Rows& rows) {
   }
   for (const Row& row : rows) {
     const auto* list = std::get_if<NumberList>(&row.value);
-    if (list != nullptr) parse_numbers("--" + row.name(), *list->words);
+    if (list != nullptr && !is_file_name(*list->words))
+      parse_numbers("--" + row.name(), *list->words);
   }
   parse_numbers("--groups", o.groups);
 }
@@ -350,7 +351,7 @@ class JobMaker {
     const bool is_again = std::holds_alternative<Again>(row.value);
     Words words = field.words;
     if (!is_list && !is_again && words.size() > 1) words = {joined(words, ",")};
-    if (row.traits.file != FileUse::no) {
+    if (row.traits.file != FileUse::no && (!is_list || is_file_name(words))) {
       for (std::string& word : words) word = file_of(field.name, word);
     }
     row.option->clear();

@@ -1,6 +1,7 @@
 #include "options/arguments.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 namespace convgrad::cli {
@@ -107,6 +108,10 @@ void check_known(const std::string& what, const std::string& word, const Words& 
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+bool looks_like_a_flag(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' && !is_digit(word[1]);
+}
+
 std::string last_value(const std::vector<std::string>& words, const std::string& option,
                        const std::string& word) {
   std::string value;
@@ -157,6 +162,18 @@ std::optional<std::pair<std::int64_t, std::int64_t>> parse_share(std::string_vie
   const auto part = parse_whole(text.substr(0, at)), parts = parse_whole(text.substr(at + 1));
   if (!part || !parts || *part < 1 || *part > *parts || *parts > kMostParts) return std::nullopt;
   return std::pair(*part, *parts);
+}
+
+bool is_file_name(const Words& filter_sizes) {
+  if (filter_sizes.size() != 1) return false;
+  const std::string& word = filter_sizes[0];
+  const auto is_numeric = [](const std::string& factor) {
+    return std::ranges::none_of(factor,
+                                [](unsigned char c) { return c == '/' || std::isalpha(c); });
+  };
+  if (std::ranges::all_of(factors(word), is_numeric)) return false;
+  const bool is_list = word.find_first_of(kBetween) != word.npos;
+  return !is_list || word.find(".npy") != word.npos || word.find(':') != word.npos;
 }
 
 std::string with_hyphens(const std::string& argument) {

@@ -31,12 +31,17 @@ std::optional<std::pair<std::int64_t, std::int64_t>> parse_share(std::string_vie
 // or TensorFlow's pairs. Throws Error(usage) if attributes have explicit paddings already.
 void read_padding(const std::string& flag, const std::string& word, WgradAttributes& attributes);
 
+// Returns true if --filter-sizes names a file. Numbers with a slip among them are no file's name.
+bool is_file_name(const Words& filter_sizes);
+
 // Returns "--filter-sizes=..." for "--filter_sizes=...": hyphens and underscores mean the same.
 std::string with_hyphens(const std::string& argument);
 // Returns the last value that words give to a long option; `word` is what it means without one. It
 // tells what has to be known although the command line cannot be parsed.
 std::string last_value(const std::vector<std::string>& words, const std::string& option,
                        const std::string& word = "");
+// Returns true for "-v" and "--dry-run", but not for "-" or "-1".
+bool looks_like_a_flag(const std::string& word);
 
 std::string joined(const Words& words, const char* separator = " ");
 

@@ -88,12 +88,10 @@ class HelpFormatter : public CLI::Formatter {
 
 // These checks return what was expected, or "". CLI11's own print ranges with 300 digits.
 
-// Refuses "-v" and "--dry-run", but not "-" or "-1": "-o --dry-run" must not write a file of that
-// name.
+// Refuses "--dry-run": "-o --dry-run" must not write a file of that name.
 std::string not_a_flag(std::string& word) {
   if (word.empty()) return "'' is empty, expected a value; leave the flag out for the default";
-  const bool is_flag =
-      word.size() > 1 && word[0] == '-' && !is_digit(word[1]) && word.find(' ') == word.npos;
+  const bool is_flag = looks_like_a_flag(word) && word.find(' ') == word.npos;
   if (!is_flag || is_standard_input(word)) return "";
   return cat("its value is missing, found '", word, "' (a file of that name is ./", word, ")");
 }
@@ -205,10 +203,12 @@ struct Binder {
     if (row.name().empty()) return option;
     return option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
-  CLI::Option* operator()(const Again& again) const {
-    return one_word(add(*again.words)->expected(1), again.are_tags ? tag : not_a_flag)
+  CLI::Option* each(Words& words, std::string (*check)(std::string&)) const {
+    return one_word(add(words)->expected(1), check)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
+  CLI::Option* operator()(const Again& again) const { return each(*again.words, not_a_flag); }
+  CLI::Option* operator()(const Tags& tags) const { return each(*tags.words, tag); }
   CLI::Option* operator()(const NumberList& numbers) const {
     const CLI::callback_t set = [words = numbers.words](const CLI::results_t& found) {
       *words = found;
@@ -260,7 +260,9 @@ std::string variable_of(const std::string& name) {
 Words paths_of(const Value& value) {
   if (const auto* text = std::get_if<std::string*>(&value)) return {**text};
   if (const auto* again = std::get_if<Again>(&value)) return *again->words;
-  return *std::get<Words*>(value);
+  if (const auto* words = std::get_if<Words*>(&value)) return **words;
+  const Words& numbers = *std::get<NumberList>(value).words;
+  return is_file_name(numbers) ? numbers : Words{};
 }
 
 }  // namespace

@@ -37,6 +37,21 @@ std::int64_t made_channels(const Options& options, const ShapeOptions& shape,
   return std::max<std::int64_t>(checked_mul(C, M, "C x multiplier"), 1);
 }
 
+void read_filter_sizes(const Words& words, WgradAttributes& attributes) {
+  if (!is_file_name(words)) {
+    attributes.filter_sizes = parse_numbers("--filter-sizes", words);
+    return;
+  }
+  if (looks_like_a_flag(words[0])) {
+    misuse("--filter-sizes: its value is missing, found '", words[0], "'");
+  }
+  attributes.filter_sizes = read_npy_integers(words[0]);
+  attributes.filter_sizes_name = cat("--filter-sizes (", words[0], ")");
+  if (attributes.filter_sizes.empty()) {
+    bad_input(attributes.filter_sizes_name, ": empty, expected 4 or 5 ", "integers");
+  }
+}
+
 namespace fs = std::filesystem;
 
 constexpr const char* kEnding = ".tsv";
@@ -110,7 +125,7 @@ WgradProblem made_problem(const std::string& name, const Options& options,
 WgradAttributes attributes_of(const ProblemOptions& o) {
   WgradAttributes a;
   a.op = o.op;
-  a.filter_sizes = parse_numbers("--filter-sizes", o.filter_sizes);
+  read_filter_sizes(o.filter_sizes, a);
   a.kernel = parse_numbers("--kernel", o.kernel);
   if (!o.filter_like.empty()) {
     NpyReader filter(o.filter_like);

@@ -66,8 +66,9 @@ void add_output(Rows& rows, ProblemOptions& o, bool of_job = true) {
 }
 
 void add_attributes(Rows& rows, ProblemOptions& o) {
-  rows.add({"filter-sizes"}, "R,S,C,K", kOperation, "shape of the gradient in TensorFlow's order",
-           NumberList{&o.filter_sizes}, {.question = "filter", .about = operation});
+  rows.add({"filter-sizes"}, "R,S,C,K|FILE", kOperation,
+           "shape of the gradient in TensorFlow's order, as numbers or an integer .npy",
+           NumberList{&o.filter_sizes}, {.file = read, .question = "filter", .about = operation});
   rows.add({.name = "kernel", .letter = 'k', .alias = "kernel-size"}, "R,S", kOperation,
            "taps alone; the channels follow from the tensors", NumberList{&o.kernel},
            {.question = "filter", .about = operation});
@@ -214,7 +215,7 @@ void add_json(Rows& rows, Options& o) {
 void add_report(Rows& rows, Options& o) {
   add_json(rows, o);
   rows.add({"tag"}, "KEY=VALUE", kReporting, "kept with the report; again for more",
-           Again{&o.tag_words, true}, {.field = batch});
+           Tags{&o.tag_words}, {.field = batch});
 }
 
 void add_compute(Rows& rows, Options& o) {

@@ -26,8 +26,10 @@ struct NumberList {
   Words* words;  // a list, as it is spelled
 };
 struct Again {
-  Words* words;           // one each time that it is given
-  bool are_tags = false;  // of the form KEY=VALUE
+  Words* words;  // one each time that it is given
+};
+struct Tags {
+  Words* words;  // the same, of the form KEY=VALUE
 };
 struct Choice {
   std::string* text;  // one of the words of the row's type, "off|quick|full"
@@ -49,7 +51,7 @@ struct Whole {
   std::int64_t least = 0, most = std::numeric_limits<std::int64_t>::max();
 };
 using Value = std::variant<std::string*, bool*, double*, std::optional<double>*, Words*, NumberList,
-                           Again, Choice, List, FileOrOutput, Bytes, Real, Whole>;
+                           Again, Tags, Choice, List, FileOrOutput, Bytes, Real, Whole>;
 
 // Says whose field an option is in the manifest of a batch: of a job, of all of them, or nobody's,
 // since a job that is run again would give another result.
