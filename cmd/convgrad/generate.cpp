@@ -55,8 +55,8 @@ class Folder {
     std::error_code error;
     const fs::space_info space = fs::space(path_, error);
     if (error || space.available / 2 > static_cast<std::uintmax_t>(bytes) / 2) return;
-    bad_input("--output: ", path_, " has ", format_bytes(static_cast<double>(space.available)),
-              " free, but the files take ", format_bytes(static_cast<double>(bytes)),
+    bad_input("--output: ", path_, " has ", format_bytes(space.available),
+              " free, but the files take ", format_bytes(bytes),
               Hint("make a smaller problem; --dry-run says the bytes"));
   }
 
@@ -122,103 +122,52 @@ std::string write_tensor(const TensorMaker& maker, DType dtype, OutputFile& file
   return hash.text();
 }
 
-void sum_gradient(const Plan& plan, MadeSource& source, ReferenceSum& reference, Timing& timing) {
-  Progress progress("gradient");
-  const double blocks = static_cast<double>(plan.schedule.blocks.count);
-  stream_blocks(
-      plan, source,
-      [&](const Block& block, std::int64_t index) {
-        const auto start = Clock::now();
-        reference.add(block, index, [&](std::int64_t done, std::int64_t total) {
-          const double part = static_cast<double>(done) / static_cast<double>(total);
-          progress.show((static_cast<double>(index) + part) / blocks);
-        });
-        timing.reference_s += seconds_since(start);
-      },
-      timing);
-  reference.finish();
+// Returns "made/input.npy: float32 (2, 8, 8, 3), sha256:...", or its bytes before it is made.
+std::string tensor_line(const TensorReport& tensor) {
+  return cat(tensor.file, ": ", tensor.json()["dtype"].get<std::string>(), " ",
+             shape_text(tensor.header.shape), ", ",
+             tensor.hash ? *tensor.hash : format_bytes(tensor.header.payload_bytes), "\n");
 }
 
-class GenerateReport final : public Report {
- public:
-  GenerateReport(const Plan& planned, const MadeData& made) : plan(planned), data(made) {}
-
-  std::string text() const override {
-    const WgradProblem& problem = plan.problem;
-    TextWriter text;
-    text << describe(problem) << "\n" << distribution_name(data.distribution);
-    if (is_exact()) {
-      text << " from -" << largest_integer(problem) << " to " << largest_integer(problem);
-    }
-    text << (data.nonfinite ? ", with NaN and infinities" : "") << ", seed " << data.seed << "\n";
-    for (const auto& [name, tensor] : tensors) {
-      text << tensor.file << ": " << tensor.json()["dtype"].get<std::string>() << " "
-           << shape_text(tensor.header.shape) << ", "
-           << (tensor.hash ? *tensor.hash
-                           : format_bytes(static_cast<double>(tensor.header.payload_bytes)))
-           << "\n";
-    }
-    for (const std::string& line : commands()) text << "  " << line << "\n";
-    return text.str();
-  }
-
-  Json json() const override {
-    Json json = problem_fields(plan.problem);
-    json["execution"] = plan_json(plan);
-    json["tensors"] = tensors_json(tensors);
-    if (tensors[0].second.hash) {  // it is made
-      json["timing_ms"] = timing.timing_json();
-      json["perf"] = timing.perf_json();
-    }
-    json["generate"] = {{"dist", distribution_name(data.distribution)},
-                        {"seed", data.seed},
-                        {"nonfinite", data.nonfinite},
-                        {"commands", commands()}};
-    return json;
-  }
-
-  Plan plan;
-  MadeData data;
-  Tensors tensors;  // input, out_backprop, gradient
-  JobTiming timing;
-
- private:
-  bool is_exact() const { return data.distribution == Distribution::integers; }
-
-  std::vector<std::string> commands() const {
-    const auto file = [&](std::size_t i) { return shell_quoted(tensors[i].second.file); };
-    const std::string job =
-        cat("-i ", file(0), " -g ", file(1), " --problem ", shell_quoted(describe(plan.problem)));
-    const std::string golden = file(2), bits = is_exact() ? " --bitwise" : "";
-    std::vector<std::string> lines = {cat("convgrad ", job, " -o dw.npy"),
-                                      cat("convgrad verify ", job, " --golden ", golden, bits)};
-    if (is_exact()) lines.push_back(cat("convgrad compare dw.npy ", golden, bits));
-    return lines;
-  }
-};
-
-// Describes a file that is about to be made.
-TensorReport planned_tensor(const std::string& path, DType dtype,
-                            const std::vector<std::int64_t>& shape) {
-  const std::string text = npy_header_text(dtype, shape);
-  NpyHeader header = parse_npy_header(std::as_bytes(std::span(text)), path);
-  return {path, std::move(header)};
+// Returns the commands that use the files: input, out_backprop and gradient.
+std::vector<std::string> commands_for(const WgradProblem& problem, const Tensors& tensors,
+                                      bool is_exact) {
+  const auto file = [&](std::size_t i) { return shell_quoted(tensors[i].second.file); };
+  const std::string job =
+      cat("-i ", file(0), " -g ", file(1), " --problem ", shell_quoted(describe(problem)));
+  const std::string golden = file(2), bits = is_exact ? " --bitwise" : "";
+  std::vector<std::string> lines = {cat("convgrad ", job, " -o dw.npy"),
+                                    cat("convgrad verify ", job, " --golden ", golden, bits)};
+  if (is_exact) lines.push_back(cat("convgrad compare dw.npy ", golden, bits));
+  return lines;
 }
 
-class SignsReport final : public Report {
- public:
-  std::string text() const override {
-    if (tensor.file == "-") return "";
-    return cat(tensor.file, ": ", tensor.json()["dtype"].get<std::string>(), " ",
-               shape_text(tensor.header.shape), ", ", *tensor.hash, "\n");
+// Returns what is said of the files; `timing` is null before they are made.
+ReportPointer report_of(const Plan& plan, const MadeData& data, const Tensors& tensors,
+                        const JobTiming* timing) {
+  const WgradProblem& problem = plan.problem;
+  const bool is_exact = data.distribution == Distribution::integers;
+  const std::int64_t most = largest_integer(problem);
+  const std::vector<std::string> commands = commands_for(problem, tensors, is_exact);
+  std::string text =
+      cat(describe(problem), "\n", distribution_name(data.distribution),
+          is_exact ? cat(" from -", most, " to ", most) : std::string(),
+          data.nonfinite ? ", with NaN and infinities" : "", ", seed ", data.seed, "\n");
+  for (const auto& [name, tensor] : tensors) text += tensor_line(tensor);
+  for (const std::string& line : commands) text += cat("  ", line, "\n");
+  Json json = problem_fields(problem);
+  json["execution"] = plan_json(plan);
+  json["tensors"] = tensors_json(tensors);
+  if (timing != nullptr) {
+    json["timing_ms"] = timing->timing_json();
+    json["perf"] = timing->perf_json();
   }
-  Json json() const override {
-    return {{"tensors", tensors_json({{"out_backprop", tensor}})}, {"generate", {{"signs", seed}}}};
-  }
-
-  TensorReport tensor;
-  std::int64_t seed = 0;
-};
+  json["generate"] = {{"dist", distribution_name(data.distribution)},
+                      {"seed", data.seed},
+                      {"nonfinite", data.nonfinite},
+                      {"commands", commands}};
+  return std::make_unique<PlainReport>(std::move(text), std::move(json));
+}
 
 // Throws Error(usage) unless --from and --signs are both there, and nothing that makes tensors is.
 void check_signs(const GenerateOptions& options) {
@@ -276,10 +225,10 @@ ReportPointer put_signs(const GenerateOptions& options) {
     file.write(bytes, count);
   });
   file.commit();
-  auto report = std::make_unique<SignsReport>();
-  report->tensor = {options.problem.output, dy.header(), hash.text()};
-  report->seed = *options.signs;
-  return report;
+  const TensorReport tensor = {options.problem.output, dy.header(), hash.text()};
+  return std::make_unique<PlainReport>(tensor.file == "-" ? "" : tensor_line(tensor),
+                                       Json{{"tensors", tensors_json({{"out_backprop", tensor}})},
+                                            {"generate", {{"signs", *options.signs}}}});
 }
 
 }  // namespace
@@ -300,30 +249,32 @@ ReportPointer generate(const GenerateOptions& options) {
   };
   const std::string x_path = file("input.npy"), dy_path = file("out_backprop.npy"),
                     dw_path = file("gradient.npy");
-  auto report = std::make_unique<GenerateReport>(plan, data);
-  report->tensors = {{"input", planned_tensor(x_path, problem.dtype, x_shape(problem))},
-                     {"out_backprop", planned_tensor(dy_path, problem.dtype, dy_shape(problem))},
-                     {"gradient", planned_tensor(dw_path, problem.out_dtype, dw_shape(problem))}};
-  if (options.execution.dry_run) return report;
+  Tensors tensors = {{"input", made_tensor(x_path, problem.dtype, x_shape(problem))},
+                     {"out_backprop", made_tensor(dy_path, problem.dtype, dy_shape(problem))},
+                     {"gradient", made_tensor(dw_path, problem.out_dtype, dw_shape(problem))}};
+  if (options.execution.dry_run) return report_of(plan, data, tensors, nullptr);
   const Folder folder(options.problem.output);
   std::int64_t bytes = 0;
-  for (const auto& [name, tensor] : report->tensors) {
+  for (const auto& [name, tensor] : tensors) {
     bytes = checked_add(bytes, tensor.header.payload_bytes, "the files");
   }
   folder.check_room(bytes);
-  check_paths(options, report->tensors);
+  check_paths(options, tensors);
   const OutputOptions output = {!options.clobber};
   const TensorMaker x(problem, Operand::x, data), dy(problem, Operand::dy, data);
   TaskPool pool(plan.threads);
   JobTiming job = {{}, 0, problem};
   const auto start = Clock::now();
   OutputFile x_file(x_path, output), dy_file(dy_path, output);
-  const std::string x_hash = write_tensor(x, problem.dtype, x_file, pool);
-  const std::string dy_hash = write_tensor(dy, problem.dtype, dy_file, pool);
+  tensors[0].second.hash = write_tensor(x, problem.dtype, x_file, pool);
+  tensors[1].second.hash = write_tensor(dy, problem.dtype, dy_file, pool);
   job.write_s = seconds_since(start);
   ReferenceSum reference(problem, pool);
   MadeSource source(x, dy);
-  sum_gradient(plan, source, reference, job.timing);
+  Progress progress("gradient");
+  job.timing = run_blocks(plan, source, &reference, nullptr,
+                          [&](double fraction) { progress.show(fraction); });
+  reference.finish();
   const auto write_start = Clock::now();
   // The gradient is first, because writing it can still fail for want of space.
   write_gradient(dw_path, problem, reference.expected().values.data(), nullptr, output);
@@ -331,12 +282,8 @@ ReportPointer generate(const GenerateOptions& options) {
   dy_file.commit();
   job.write_s += seconds_since(write_start);
   job.timing.total_s = seconds_since(start) - job.write_s;
-
-  report->tensors[0].second.hash = x_hash;
-  report->tensors[1].second.hash = dy_hash;
-  report->tensors[2].second.hash = hash_of_values(NpyReader(dw_path));
-  report->timing = job;
-  return report;
+  tensors[2].second.hash = hash_of_values(NpyReader(dw_path));
+  return report_of(plan, data, tensors, &job);
 }
 
 }  // namespace convgrad::cli

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <iomanip>
-#include <variant>
+#include <optional>
 #include <vector>
 
 #include "commands.hpp"
@@ -92,147 +92,103 @@ std::string hash_of_whole_file(const std::string& path) {
   return whole && is_regular(path) ? hash_of_file(path) : "";
 }
 
-// Holds an array, as its header reads and what its numbers are.
-struct InspectedArray {
-  std::string name, dtype, file_hash;
-  TensorReport tensor;
-  Statistics values;
-
-  InspectedArray(const std::string& path, NpyReader reader) {
-    name = reader.name();
-    dtype = dtype_text(reader);
-    tensor = {path, reader.header()};
-    TensorHash hash;
-    values = read_values(reader, hash);
-    tensor.hash = hash.text();
-    file_hash = hash_of_whole_file(path);
-  }
-
-  Json json() const {
-    const NpyHeader& header = tensor.header;
-    const bool any = values.finite > 0, integers = is_integer(header);
-    Json json = tensor.json();
-    json["dtype"] = dtype;
-    json["format"] = format_name(header);
-    json["big_endian"] = header.big_endian;
-    json["data_offset"] = header.data_offset;
-    json["values"] = {{"count", header.element_count},
-                      {"nan", values.nan},
-                      {"inf", values.inf},
-                      {"zero", values.zero},
-                      {"subnormal", values.subnormal},
-                      {"min", any ? number(values.min, integers) : Json()},
-                      {"max", any ? number(values.max, integers) : Json()},
-                      {"mean", any ? number(static_cast<double>(values.mean())) : Json()}};
-    if (!file_hash.empty()) json["file_hash"] = file_hash;
-    return json;
-  }
-
-  std::string text() const {
-    const NpyHeader& header = tensor.header;
-    TextWriter text;
-    text << name << ": " << dtype << " " << shape_text(header.shape) << ", "
-         << (header.fortran_order ? "Fortran" : "C") << " order, '" << header.descr << "', "
-         << (header.big_endian ? "big" : "little") << " endian, format " << format_name(header)
-         << ", " << format_bytes(static_cast<double>(header.payload_bytes)) << "\n";
-    if (values.finite > 0) {
-      text << "  min " << std::setprecision(is_integer(header) ? 20 : 6) << values.min << ", max "
-           << values.max << ", mean " << std::setprecision(6) << values.mean();
-    } else {
-      text << "  no finite values";
-    }
-    text << ", " << values.nan << " NaN, " << values.inf << " Inf, " << values.zero
-         << (values.zero == 1 ? " zero" : " zeros") << ", " << values.subnormal << " subnormal\n  "
-         << *tensor.hash << " values\n";
-    if (!file_hash.empty()) text << "  " << file_hash << " file\n";
-    return text.str();
-  }
-};
-
-// Holds what a file of --batch-range says of itself.
-struct InspectedPart {
-  PartialFile part;
-
-  Json json() const {
-    const PartialHeader& header = part.header;
-    return {{"file", part.path},
-            {"problem", describe(header.problem)},
-            {"part", part_json(part)},
-            {"algorithm", header.algorithm},
-            {"program", header.program}};
-  }
-
-  std::string text() const {
-    const PartialHeader& header = part.header;
-    return cat(part.path, ": a part of a gradient, images ", header.images.begin, ":",
-               header.images.end, " of ", header.problem.N, ", for convgrad reduce\n  ",
-               describe(header.problem), "\n  slices ", header.slices.begin, ":", header.slices.end,
-               " of ", header.of_slices, " in ", counted(part.nodes.size(), "node"), ", ",
-               header.algorithm, ", ", header.program, "\n");
-  }
-};
-
-// Holds what cannot be read, and why. One of an archive's arrays may be no numbers.
-struct NotInspected {
-  std::string path;
-  Error error;
-  bool is_fault = true;
-
-  Json json() const { return {{"file", path}, {"error", error.what()}}; }
-  std::string text() const { return is_fault ? "" : cat(error, "\n"); }
-};
-
-using Inspected = std::variant<InspectedArray, InspectedPart, NotInspected>;
-
 class InspectReport final : public Report {
  public:
-  int exit_status() const override {
-    int worst = 0;
-    for (const Error* error : errors()) worst = std::max(worst, static_cast<int>(error->kind()));
-    return worst;
-  }
-  const char* status() const override { return errors().empty() ? "ok" : "error"; }
-  std::string text() const override {
-    std::string text;
-    for (const Inspected& file : files) {
-      text += std::visit([](const auto& one) { return one.text(); }, file);
-    }
-    return text;
-  }
+  int exit_status() const override { return worst; }
+  const char* status() const override { return last_error ? "error" : "ok"; }
+  std::string text() const override { return lines; }
   Json json() const override {
-    Json json = {{"files", Json::array()}};
-    for (const Inspected& file : files) {
-      json["files"].push_back(std::visit([](const auto& one) { return one.json(); }, file));
-    }
-    if (!errors().empty()) {
-      const Error& last = *errors().back();
-      json["error"] = error_json(static_cast<int>(last.kind()), last.what(), last.hint());
+    Json json = {{"files", files}};
+    if (last_error) {
+      json["error"] =
+          error_json(static_cast<int>(last_error->kind()), last_error->what(), last_error->hint());
     }
     return json;
   }
 
-  std::vector<Inspected> files;
-
- private:
-  std::vector<const Error*> errors() const {
-    std::vector<const Error*> errors;
-    for (const Inspected& file : files) {
-      const auto* none = std::get_if<NotInspected>(&file);
-      if (none != nullptr && none->is_fault) errors.push_back(&none->error);
-    }
-    return errors;
-  }
+  std::string lines;
+  Json files = Json::array();
+  int worst = 0;  // status of an error
+  std::optional<Error> last_error;
 };
 
-// Calls look(). Where it throws, the other files and arrays are still worth a look.
+std::string text_of(const NpyReader& reader, const std::string& dtype, const Statistics& values) {
+  const NpyHeader& header = reader.header();
+  TextWriter text;
+  text << reader.name() << ": " << dtype << " " << shape_text(header.shape) << ", "
+       << (header.fortran_order ? "Fortran" : "C") << " order, '" << header.descr << "', "
+       << (header.big_endian ? "big" : "little") << " endian, format " << format_name(header)
+       << ", " << format_bytes(header.payload_bytes) << "\n";
+  if (values.finite > 0) {
+    text << "  min " << std::setprecision(is_integer(header) ? 20 : 6) << values.min << ", max "
+         << values.max << ", mean " << std::setprecision(6) << values.mean();
+  } else {
+    text << "  no finite values";
+  }
+  text << ", " << values.nan << " NaN, " << values.inf << " Inf, " << values.zero
+       << (values.zero == 1 ? " zero" : " zeros") << ", " << values.subnormal << " subnormal\n";
+  return text.str();
+}
+
+// Adds an array, as its header reads and what its numbers are.
+void add_array(const std::string& path, NpyReader reader, InspectReport& report) {
+  const NpyHeader& header = reader.header();
+  const std::string dtype = dtype_text(reader);
+  TensorHash hash;
+  const Statistics values = read_values(reader, hash);
+  const TensorReport tensor = {path, header, hash.text()};
+  const std::string file_hash = hash_of_whole_file(path);
+  report.lines += cat(text_of(reader, dtype, values), "  ", *tensor.hash, " values\n");
+  if (!file_hash.empty()) report.lines += cat("  ", file_hash, " file\n");
+
+  const bool any = values.finite > 0, integers = is_integer(header);
+  Json json = tensor.json();
+  json["dtype"] = dtype;
+  json["format"] = format_name(header);
+  json["big_endian"] = header.big_endian;
+  json["data_offset"] = header.data_offset;
+  json["values"] = {{"count", header.element_count},
+                    {"nan", values.nan},
+                    {"inf", values.inf},
+                    {"zero", values.zero},
+                    {"subnormal", values.subnormal},
+                    {"min", any ? number(values.min, integers) : Json()},
+                    {"max", any ? number(values.max, integers) : Json()},
+                    {"mean", any ? number(static_cast<double>(values.mean())) : Json()}};
+  if (!file_hash.empty()) json["file_hash"] = file_hash;
+  report.files.push_back(std::move(json));
+}
+
+// Adds what a file of --batch-range says of itself.
+void add_part(const PartialFile& part, InspectReport& report) {
+  const PartialHeader& header = part.header;
+  report.lines += cat(
+      part.path, ": a part of a gradient, images ", header.images.begin, ":", header.images.end,
+      " of ", header.problem.N, ", for convgrad reduce\n  ", describe(header.problem),
+      "\n  slices ", header.slices.begin, ":", header.slices.end, " of ", header.of_slices, " in ",
+      counted(part.nodes.size(), "node"), ", ", header.algorithm, ", ", header.program, "\n");
+  report.files.push_back({{"file", part.path},
+                          {"problem", describe(header.problem)},
+                          {"part", part_json(part)},
+                          {"algorithm", header.algorithm},
+                          {"program", header.program}});
+}
+
+// Calls look(). Where it throws, the other files and arrays are still worth a look; one of an
+// archive's arrays may be no numbers.
 void try_to(const std::function<void()>& look, const InspectOptions& options,
             const std::string& path, bool is_member, InspectReport& report) {
   try {
     look();
   } catch (const Error& error) {
-    const bool is_fault = !is_member || dynamic_cast<const NotNumbers*>(&error) == nullptr;
-    if (is_fault) say(options, "error", error.what());
-    report.files.emplace_back(NotInspected{path, error, is_fault});
+    report.files.push_back({{"file", path}, {"error", error.what()}});
+    if (is_member && dynamic_cast<const NotNumbers*>(&error) != nullptr) {
+      report.lines += cat(error, "\n");
+      return;
+    }
+    say(options, "error", error.what());
+    report.worst = std::max(report.worst, static_cast<int>(error.kind()));
+    report.last_error = error;
   }
 }
 
@@ -243,16 +199,13 @@ void add_archive(const InspectOptions& options, const std::string& path, Inspect
   if (names.empty()) return NpyReader(path).finish();  // says what it is
   const auto has = [&](const char* name) { return std::ranges::count(names, name) > 0; };
   if (names.size() == 3 && has("problem") && has("slices") && has("sums")) {
-    const auto look = [&] { report.files.emplace_back(InspectedPart{open_partial(path)}); };
-    try_to(look, options, path, false, report);
+    try_to([&] { add_part(open_partial(path), report); }, options, path, false, report);
     std::erase(names, "problem");
   }
   for (const std::string& name : names) {
     const std::string member = cat(path, ":", name);
-    const auto look = [&] {
-      report.files.emplace_back(InspectedArray(member, NpyReader(archive.open(name))));
-    };
-    try_to(look, options, member, true, report);
+    try_to([&] { add_array(member, NpyReader(archive.open(name)), report); }, options, member, true,
+           report);
   }
 }
 
@@ -269,7 +222,7 @@ ReportPointer inspect(const InspectOptions& options) {
   for (const std::string& path : options.paths) {
     const auto look = [&] {
       if (is_archive(path)) return add_archive(options, path, *report);
-      report->files.emplace_back(InspectedArray(path, NpyReader(path)));
+      add_array(path, NpyReader(path), *report);
     };
     try_to(look, options, path, false, *report);
   }

@@ -116,8 +116,7 @@ Buffer::Buffer(std::int64_t bytes, const char* what) : bytes_(bytes) {
   }
   data_ = std::unique_ptr<std::byte, Free>(memory, Free{mapped, nullptr});
   if (memory == nullptr) {
-    throw Error(ErrorKind::runtime, "out of memory: ", what, " of ",
-                format_bytes(static_cast<double>(bytes)),
+    throw Error(ErrorKind::runtime, "out of memory: ", what, " of ", format_bytes(bytes),
                 Hint("lower --memory-limit or --threads"));
   }
 }

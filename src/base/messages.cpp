@@ -10,7 +10,14 @@
 namespace convgrad {
 namespace {
 
-constexpr char kHex[] = "0123456789abcdef";
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+// Returns "\x1b".
+std::string escaped(char c) {
+  constexpr char kHex[] = "0123456789abcdef";
+  const auto byte = static_cast<unsigned char>(c);
+  return {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+}
 
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
@@ -39,14 +46,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string one_line(std::string_view text) {
   std::string line;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      line += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    } else {
-      line += c;
-    }
-  }
+  for (const char c : text) line += is_control(c) ? escaped(c) : std::string(1, c);
   return line;
 }
 
@@ -101,14 +101,8 @@ std::string_view cut_short(std::string_view text, std::size_t most_bytes) {
 std::string printable(std::string_view text, std::size_t limit) {
   std::string result;
   for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
-      result += c;
-    } else if (c == '\n') {
-      result += "\\n";
-    } else {
-      result += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    }
+    const bool is_ascii = static_cast<unsigned char>(c) < 0x80;
+    result += c == '\n' ? "\\n" : is_ascii && !is_control(c) ? std::string(1, c) : escaped(c);
     if (result.size() >= limit) return result + "...";
   }
   return result;

@@ -1,6 +1,7 @@
 // messages.hpp - what errors are made of: words, lists, sizes, and whose fault a failed call is.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -43,6 +44,9 @@ std::string bracketed(std::span<const std::int64_t> numbers);  // "[1,2]"
 
 // format_bytes(1536) is "1.5 KiB".
 std::string format_bytes(double bytes);
+std::string format_bytes(std::integral auto bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
 
 // Returns "1 number", "2 numbers".
 template <typename Count>

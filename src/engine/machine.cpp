@@ -83,17 +83,13 @@ bool has_amx_fp16() {
 std::vector<std::string> instruction_sets(const std::string& cpuinfo) {
   std::vector<std::string> sets;
   TextReader flags(first_value(cpuinfo, "flags"));
-  const std::vector<std::string> known = known_instruction_sets();
   for (std::string flag; flags >> flag;) {
-    if (std::find(known.begin(), known.end(), flag) != known.end()) sets.push_back(flag);
+    if (std::ranges::count(known_instruction_sets(), flag) > 0) sets.push_back(flag);
   }
-  const auto tiles = std::find(sets.begin(), sets.end(), "amx_tile");
-  const bool has_fp16 = std::find(sets.begin(), sets.end(), "amx_fp16") != sets.end();
-  if (tiles != sets.end() && !has_fp16 && has_amx_fp16()) sets.emplace_back("amx_fp16");
+  const auto has = [&](const char* set) { return std::ranges::count(sets, set) > 0; };
+  if (has("amx_tile") && !has("amx_fp16") && has_amx_fp16()) sets.emplace_back("amx_fp16");
   const auto is_amx = [](const std::string& set) { return set.starts_with("amx"); };
-  if (std::any_of(sets.begin(), sets.end(), is_amx) && !may_use_tiles()) {
-    std::erase_if(sets, is_amx);
-  }
+  if (std::ranges::any_of(sets, is_amx) && !may_use_tiles()) std::erase_if(sets, is_amx);
   return sets;
 }
 
@@ -130,9 +126,8 @@ std::vector<std::string> known_instruction_sets() {
 
 std::string lacks(const Machine& machine, std::initializer_list<const char*> sets) {
   for (const char* set : sets) {
-    const auto& has = machine.instruction_sets;
-    if (std::find(has.begin(), has.end(), set) == has.end()) {
-      return std::string("the processor has no ") + set;
+    if (std::ranges::count(machine.instruction_sets, set) == 0) {
+      return cat("the processor has no ", set);
     }
   }
   return "";

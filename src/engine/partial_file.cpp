@@ -46,31 +46,14 @@ std::vector<std::byte> bytes_of(NpyReader& reader, std::int64_t most) {
   return bytes;
 }
 
-// Reads the sums of a file's nodes, one after the other.
-class NodeReader {
- public:
-  explicit NodeReader(const PartialFile& file)
-      : file_(file), reader_(open_member(file.path, "sums", "<f8", 4)) {
-    const auto shape = sums_shape(file.header.problem, std::ssize(file.nodes));
-    if (reader_.header().shape != shape) {
-      bad_input(reader_.name(), ": another shape than its problem's and slices'",
-                Hint("compute the file again with --batch-range"));
-    }
+NpyReader open_sums(const PartialFile& file) {
+  NpyReader reader = open_member(file.path, "sums", "<f8", 4);
+  if (reader.header().shape != sums_shape(file.header.problem, std::ssize(file.nodes))) {
+    bad_input(reader.name(), ": another shape than its problem's and slices'",
+              Hint("compute the file again with --batch-range"));
   }
-  bool has(Range node) const { return next_ < file_.nodes.size() && file_.nodes[next_] == node; }
-  void read(double* sums) {
-    const auto row = static_cast<std::int64_t>(next_++);
-    std::vector<std::int64_t> end = reader_.header().shape;
-    end[0] = row + 1;
-    reader_.read_box(std::vector<std::int64_t>{row, 0, 0, 0}, end, sums);
-    if (next_ == file_.nodes.size()) reader_.finish();
-  }
-
- private:
-  const PartialFile& file_;
-  NpyReader reader_;
-  std::size_t next_ = 0;
-};
+  return reader;
+}
 
 // Walks down the tree to the nodes that files hold, left to right, and adds up on the way back.
 class TreeSum {
@@ -79,32 +62,37 @@ class TreeSum {
       : files_(files), count_(files[0].header.problem.dw_count()) {}
 
   Buffer of(Range node) {
-    Buffer sums(count_ * 8, "the sums of partial gradients");
-    if (take(node, sums.as<double>())) return sums;
+    while (row_ == std::ssize(files_[file_].nodes)) {
+      ++file_;
+      row_ = 0;
+    }
+    if (files_[file_].nodes[static_cast<std::size_t>(row_)] == node) return read_next();
     const auto [left, right] = tree_children(node);
-    sums = {};  // not needed while the left one is made
-    sums = of(left);
+    Buffer sums = of(left);
     const Buffer other = of(right);
     for (std::int64_t i = 0; i < count_; ++i) sums.as<double>()[i] += other.as<double>()[i];
     return sums;
   }
 
  private:
-  bool take(Range node, double* sums) {
-    while (next_ < files_.size() && files_[next_].header.slices.end <= node.begin) {
-      ++next_;
-      reader_.reset();
-    }
-    if (!reader_) reader_.emplace(files_[next_]);
-    if (!reader_->has(node)) return false;
-    reader_->read(sums);
-    return true;
+  Buffer read_next() {
+    const PartialFile& file = files_[file_];
+    if (row_ == 0) reader_.emplace(open_sums(file));
+    Buffer sums(count_ * 8, "the sums of partial gradients");
+    const std::vector<std::int64_t> begin = {row_++, 0, 0, 0};
+    std::vector<std::int64_t> end = reader_->header().shape;
+    end[0] = row_;
+    reader_->read_box(begin, end, sums.data());
+    if (row_ == std::ssize(file.nodes)) reader_->finish();
+    return sums;
   }
 
   const std::vector<PartialFile>& files_;
   const std::int64_t count_;
-  std::size_t next_ = 0;
-  std::optional<NodeReader> reader_;
+  // What is read next: a row of a file, and its reader once the first row is read.
+  std::size_t file_ = 0;
+  std::int64_t row_ = 0;
+  std::optional<NpyReader> reader_;
 };
 
 std::string images_text(Range images) {
@@ -128,11 +116,6 @@ Json shared_json(const PartialHeader& header) {
           {"program", header.program},
           {"blas", header.blas},
           {"of_slices", header.of_slices}};
-}
-
-[[noreturn]] void refuse_header(const std::string& name) {
-  bad_input(name, ": damaged: its problem is not what --batch-range writes",
-            Hint("compute it again"));
 }
 
 bool is_within(Range range, std::int64_t count) {
@@ -194,7 +177,7 @@ PartialFile open_partial(const std::string& path) {
   if (file.nodes != tree_nodes(file.header.of_slices, file.header.slices)) {
     bad_input(path, ": damaged: slices are not those of its part", Hint("compute it again"));
   }
-  if (!file.nodes.empty()) NodeReader sums(file);  // checks their shape
+  if (!file.nodes.empty()) open_sums(file);  // checks their shape
   return file;
 }
 
@@ -284,12 +267,11 @@ PartialHeader parse_partial_header(const std::string& text, const std::string& n
                       is_within(header.slices, header.of_slices);
     if (!fits) bad_input("images and slices do not fit the problem");
     return header;
-  } catch (const JsonError&) {
-    refuse_header(name);
   } catch (const Error& error) {
     bad_input(name, ": damaged: ", error.what(), Hint("compute it again with --batch-range"));
-  } catch (const Json::exception&) {  // another type of value
-    refuse_header(name);
+  } catch (const Json::exception&) {  // a key is missing, or has another type of value
+    bad_input(name, ": damaged: its problem is not what --batch-range writes",
+              Hint("compute it again"));
   }
 }
 

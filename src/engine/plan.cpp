@@ -45,7 +45,7 @@ std::string memory_parts(const MemoryNeed& memory) {
   std::string text;
   for (const auto& [bytes, what] : parts) {
     if (bytes == 0) continue;
-    text += cat(text.empty() ? "" : ", ", format_bytes(static_cast<double>(bytes)), " ", what);
+    text += cat(text.empty() ? "" : ", ", format_bytes(bytes), " ", what);
   }
   return text;
 }
@@ -57,19 +57,18 @@ Error too_little_memory(const Plan& plan, bool limited) {
   if (memory.sources > memory.total() / 2) cure = "save the tensor as a .npy file in C order first";
   return Error(ErrorKind::runtime, OverLimit{limited},
                limited ? "--memory-limit is " : "the machine has ",
-               format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
-               describe(plan.problem), " needs ", format_bytes(static_cast<double>(memory.total())),
-               " (", memory_parts(memory), ")", Hint(cure));
+               format_bytes(plan.memory_limit_bytes), ", but ", describe(plan.problem), " needs ",
+               format_bytes(memory.total()), " (", memory_parts(memory), ")", Hint(cure));
 }
 
 Error too_little_device_memory(const Plan& plan, const CudaPlan& cuda, bool limited) {
   const DeviceMemory& need = cuda.memory;
-  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   return Error(ErrorKind::runtime, OverLimit{limited},
                limited ? "--memory-limit is " : cat("device ", cuda.device.number, " has "),
-               bytes(need.limit), ", but ", describe(plan.problem), " needs ", bytes(need.total()),
-               " there (", bytes(need.partials + need.sums), " of sums, ",
-               bytes(need.total() - need.partials - need.sums), " of tensor blocks)",
+               format_bytes(need.limit), ", but ", describe(plan.problem), " needs ",
+               format_bytes(need.total()), " there (", format_bytes(need.partials + need.sums),
+               " of sums, ", format_bytes(need.total() - need.partials - need.sums),
+               " of tensor blocks)",
                Hint(limited ? "raise the limit, or use --backend cpu" : "use --backend cpu"));
 }
 
@@ -291,10 +290,9 @@ std::string describe(const Plan& plan) {
                 counted(schedule.blocks.step, kUnits[schedule.blocks.axis]), " (",
                 counted(schedule.chunks.count, "chunk"), ")");
   }
-  text += cat(", ", format_bytes(static_cast<double>(plan.memory.total())));
+  text += cat(", ", format_bytes(plan.memory.total()));
   if (!cuda) return text;
-  return cat(text, " and ", format_bytes(static_cast<double>(cuda->memory.total())),
-             " on the device");
+  return cat(text, " and ", format_bytes(cuda->memory.total()), " on the device");
 }
 
 }  // namespace convgrad

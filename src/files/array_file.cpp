@@ -83,7 +83,8 @@ ArrayTarget array_target(const std::string& argument, bool raw) {
 void check_archive_is_kept(const std::string& file, const std::vector<std::string>& own) {
   std::vector<std::string> others;
   try {
-    others = members_of_archive(file);
+    if (!is_archive(file)) return;
+    others = TensorArchive(file).names(false);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::input) throw;
     // What is in a damaged archive cannot be seen, so it might be lost.

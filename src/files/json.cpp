@@ -62,7 +62,7 @@ class StrictReader {
     const std::size_t line_end = byte < 2 ? text_.npos : text_.rfind('\n', byte - 2);
     error.line = line();
     error.column = static_cast<std::int64_t>(byte - (line_end + 1));
-    for (const OpenObject& object : objects_) error.keys.push_back(object.key);
+    if (!objects_.empty()) error.key = objects_.back().key;
     throw error;
   }
 

@@ -36,7 +36,7 @@ struct JsonError : Error {
       : Error(ErrorKind::input, "is not JSON that is read here"), fault(found), byte(bytes) {}
   Fault fault;
   std::int64_t byte, line = 1, column = 1;  // where it is, counted from 1
-  std::vector<std::string> keys = {};       // of a key that is there twice, the outermost first
+  std::string key = {};                     // that is there twice
 };
 
 // Takes an element of the outermost list (then its key is "") or object, and the line on which it

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
+#include <optional>
+#include <utility>
 
 #include "base/integers.hpp"
 #include "base/messages.hpp"
@@ -60,123 +61,57 @@ constexpr std::int64_t kSafetensorsLengthBytes = 8;
 constexpr std::int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 constexpr std::size_t kMaxRank = 64;  // .npy has the same
 
+template <typename... Parts>
+[[noreturn]] void refuse_header(std::string_view name, const Parts&... parts) {
+  bad_input(name, ": damaged header: ", parts...);
+}
+
+// Returns whole numbers up to 2^63 - 1, and none of anything else.
+std::optional<std::vector<std::int64_t>> numbers_of(const Json& list) {
+  if (!list.is_array() || list.size() > kMaxRank) return std::nullopt;
+  std::vector<std::int64_t> numbers;
+  for (const Json& number : list) {
+    const bool fits =
+        number.is_number_unsigned() && std::in_range<std::int64_t>(number.get<std::uint64_t>());
+    if (!fits) return std::nullopt;
+    numbers.push_back(number.get<std::int64_t>());
+  }
+  return numbers;
+}
+
+// Other keys of a tensor may hold anything.
+SafeTensor tensor_of(const std::string& key, const Json& json, std::string_view name) {
+  try {
+    const Json& dtype = json.at("dtype");
+    const auto shape = numbers_of(json.at("shape")), offsets = numbers_of(json.at("data_offsets"));
+    if (dtype.is_string() && shape && offsets && offsets->size() == 2 &&
+        offsets->front() <= offsets->back()) {
+      return {key, dtype.get<std::string>(), *shape, offsets->front(), offsets->back()};
+    }
+  } catch (const Json::exception&) {  // no object, or one that lacks a key
+  }
+  refuse_header(name, "tensor '", printable(key), "' is ", printable(json.dump()),
+                ", expected its dtype, shape and data_offsets");
+}
+
 // Takes the tensors out of a header, one by one: a document of all would be many times as large.
-class HeaderReader {
- public:
-  explicit HeaderReader(std::string_view name) : name_(name) {}
-
-  std::vector<SafeTensor> read(std::string_view json) {
-    try {
-      const Json outside = read_json(
-          std::string(json), [this](const std::string& key, std::int64_t, const Json& value) {
-            key == "__metadata__" ? check_metadata(value) : add_tensor(key, value);
-          });
-      if (!outside.is_object()) {
-        refuse("it is ", kind_of(outside), ", expected an object of tensors");
-      }
-    } catch (const JsonError& error) {
-      refuse_json(error);
+std::vector<SafeTensor> tensors_in(std::string_view json, std::string_view name) {
+  std::vector<SafeTensor> tensors;
+  const auto take = [&](const std::string& key, std::int64_t, const Json& value) {
+    if (key != "__metadata__") tensors.push_back(tensor_of(key, value, name));
+  };
+  try {
+    const Json outside = read_json(std::string(json), take);
+    if (!outside.is_object()) refuse_header(name, "it is no object of tensors");
+  } catch (const JsonError& error) {
+    if (error.fault == JsonError::Fault::key_twice) {
+      refuse_header(name, "'", printable(error.key), "' comes twice");
     }
-    return std::move(tensors_);
+    refuse_header(name, "no JSON at byte ", error.byte,
+                  ", expected what safetensors' save_file writes");
   }
-
- private:
-  template <typename... Parts>
-  [[noreturn]] void refuse(const Parts&... parts) const {
-    bad_input(name_, ": damaged header: ", parts...);
-  }
-
-  [[noreturn]] void refuse_json(const JsonError& error) const {
-    using enum JsonError::Fault;
-    if (error.fault == too_deep) refuse("nested too deeply at byte ", error.byte);
-    if (error.fault == too_many) refuse("too many values at byte ", error.byte);
-    if (error.fault != key_twice) {
-      refuse("no JSON at byte ", error.byte, ", expected what safetensors' save_file writes");
-    }
-    const std::string key = cat("'", printable(error.keys.back()), "'");
-    if (error.keys.size() == 1) refuse("the name ", key, " comes twice");
-    refuse(key, " of tensor '", printable(error.keys.front()), "' comes twice");
-  }
-
-  static std::string_view kind_of(const Json& value) {
-    switch (value.type()) {
-      case Json::value_t::null:
-        return "null";
-      case Json::value_t::boolean:
-        return "a boolean";
-      case Json::value_t::string:
-        return "a string";
-      case Json::value_t::array:
-        return "a list";
-      case Json::value_t::object:
-        return "an object";
-      case Json::value_t::number_integer:
-        return "a negative number";
-      case Json::value_t::number_float:
-        return "a fraction or too large";
-      default:
-        return "a number";
-    }
-  }
-
-  // It holds strings alone; nothing here uses them.
-  void check_metadata(const Json& metadata) const {
-    if (metadata.is_null()) return;
-    if (!metadata.is_object()) refuse("__metadata__ is ", kind_of(metadata));
-    for (const auto& [key, value] : metadata.items()) {
-      if (!value.is_string()) {
-        refuse("'", printable(key), "' of __metadata__ is ", kind_of(value));
-      }
-    }
-  }
-
-  // Other keys of a tensor may hold anything.
-  void add_tensor(const std::string& name, const Json& json) {
-    const std::string quoted = cat("'", printable(name), "'");
-    if (!json.is_object()) refuse(quoted, " is ", kind_of(json));
-    SafeTensor tensor{name, {}, {}};
-    int found = 0;
-    for (const auto& [key, value] : json.items()) {
-      const std::string where = cat("'", key, "' of tensor ", quoted);
-      if (key == "dtype") {
-        if (!value.is_string()) refuse(where, " is ", kind_of(value));
-        tensor.dtype = value.get<std::string>();
-      } else if (key == "shape") {
-        tensor.shape = numbers_of(value, where);
-      } else if (key == "data_offsets") {
-        const std::vector<std::int64_t> offsets = numbers_of(value, where);
-        if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-          refuse(where, ": expected its begin and its end");
-        }
-        tensor.begin = offsets[0];
-        tensor.end = offsets[1];
-      } else {
-        continue;
-      }
-      ++found;
-    }
-    if (found < 3) refuse("tensor ", quoted, " lacks some of dtype, shape and data_offsets");
-    tensors_.push_back(std::move(tensor));
-  }
-
-  std::vector<std::int64_t> numbers_of(const Json& list, const std::string& where) const {
-    if (!list.is_array()) refuse(where, " is ", kind_of(list));
-    if (list.size() > kMaxRank) refuse(where, " has more than ", kMaxRank, " entries");
-    std::vector<std::int64_t> numbers;
-    for (const Json& number : list) {
-      if (!number.is_number_unsigned()) refuse(where, " is ", kind_of(number));
-      constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-      if (number.get<std::uint64_t>() > kMost) {
-        refuse(where, " holds ", number, ", expected at most 2^63 - 1");
-      }
-      numbers.push_back(number.get<std::int64_t>());
-    }
-    return numbers;
-  }
-
-  std::string_view name_;
-  std::vector<SafeTensor> tensors_;
-};
+  return tensors;
+}
 
 // Elements times bytes each must be the payload, where the dtype is known.
 void check_size(const SafeTensor& tensor, std::string_view name) {
@@ -185,9 +120,9 @@ void check_size(const SafeTensor& tensor, std::string_view name) {
   const auto count = checked_product(tensor.shape);
   const auto bytes = count ? checked_multiply(*count, dtype->bytes) : count;
   if (bytes && *bytes == tensor.end - tensor.begin) return;
-  bad_input(name, ": damaged header: shape and dtype of tensor '", printable(tensor.name),
-            "' need ", bytes ? cat(*bytes) : "more than 2^63 - 1",
-            " bytes, but data_offsets give it ", tensor.end - tensor.begin);
+  refuse_header(name, "shape and dtype of tensor '", printable(tensor.name), "' need ",
+                bytes ? cat(*bytes) : "more than 2^63 - 1", " bytes, but data_offsets give it ",
+                tensor.end - tensor.begin);
 }
 
 // The payloads must lie side by side from the end of the header to the end of the file.
@@ -199,14 +134,15 @@ void check_offsets(const std::vector<SafeTensor>& tensors, std::int64_t payload_
   std::ranges::sort(sorted, {}, [](const SafeTensor* t) { return std::pair(t->begin, t->end); });
   std::int64_t end = 0;
   for (const SafeTensor* tensor : sorted) {
-    const std::string what = cat(name, ": damaged header: tensor '", printable(tensor->name),
-                                 "' lies at bytes ", tensor->begin, " to ", tensor->end);
+    const std::string what = cat("tensor '", printable(tensor->name), "' lies at bytes ",
+                                 tensor->begin, " to ", tensor->end);
     if (tensor->end > payload_bytes) {
-      bad_input(what, " of ", payload_bytes, "; the file is truncated, copy or write it again");
+      refuse_header(name, what, " of ", payload_bytes,
+                    "; the file is truncated, copy or write it again");
     }
     if (tensor->begin != end) {
-      bad_input(what, tensor->begin < end ? ", over another one" : ", after a hole",
-                "; expected it to begin at ", end);
+      refuse_header(name, what, tensor->begin < end ? ", over another one" : ", after a hole",
+                    "; expected it to begin at ", end);
     }
     end = tensor->end;
   }
@@ -226,7 +162,7 @@ std::int64_t header_bytes(std::span<const std::byte> start) {
 
 std::vector<SafeTensor> parse_safetensors_header(std::string_view json, std::int64_t payload_bytes,
                                                  std::string_view name) {
-  std::vector<SafeTensor> tensors = HeaderReader(name).read(json);
+  std::vector<SafeTensor> tensors = tensors_in(json, name);
   for (const SafeTensor& tensor : tensors) check_size(tensor, name);
   check_offsets(tensors, payload_bytes, name);
   return tensors;

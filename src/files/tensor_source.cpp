@@ -40,11 +40,6 @@ std::vector<std::string> names_of(const Safetensors& archive) {
   return names;
 }
 
-std::vector<std::string> names_in(std::unique_ptr<FileSource> file, Container container) {
-  return container == Container::zip ? zip_array_names(*open_zip_archive(std::move(file)), false)
-                                     : names_of(read_safetensors(*file));
-}
-
 // Opens the elements alone. A file's size must be theirs; a stream's is known at its end.
 TensorSource open_raw(std::unique_ptr<FileSource> file, const std::string& text,
                       const std::string& argument) {
@@ -152,77 +147,54 @@ bool is_archive(const std::string& path) {
   return container_of(file, path) != Container::none;
 }
 
-std::vector<std::string> members_of_archive(const std::string& path) {
-  if (!is_regular(path)) return {};
-  auto file = std::make_unique<FileSource>(path);
-  const Container container = container_of(*file, path);
-  return container == Container::none ? std::vector<std::string>()
-                                      : names_in(std::move(file), container);
-}
-
 struct TensorArchive::State {
-  std::string file, called;         // and in messages
   std::shared_ptr<ZipArchive> zip;  // or, without:
   Safetensors tensors = {};
   std::unordered_map<std::string, const SafeTensor*> places = {};
-
-  // Takes the file of a zip archive, and gives that of another one back after its header is read.
-  State(std::string path, std::unique_ptr<FileSource>& source, Container container)
-      : file(std::move(path)), called(source->name()) {
-    if (container == Container::zip) {
-      zip = open_zip_archive(std::move(source));
-      return;
-    }
-    tensors = read_safetensors(*source);
-    for (const SafeTensor& tensor : tensors.tensors) places.emplace(tensor.name, &tensor);
-  }
-
-  // source is the file, unless it was taken.
-  TensorSource open(std::unique_ptr<FileSource> source, const std::string& member) const {
-    const std::string argument = cat(file, ":", member);
-    if (zip) return {open_zip_member(zip, member, argument), std::nullopt};
-    const auto found = places.find(member);
-    if (found == places.end()) refuse_missing_array(called, member, names_of(tensors));
-    source->rename(argument);
-    return {std::move(source), npy_header_of(*found->second, tensors.data_offset, argument)};
-  }
 };
 
-TensorArchive::TensorArchive(const std::string& path) {
+TensorArchive::TensorArchive(const std::string& path)
+    : path_(path), state_(std::make_unique<State>()) {
   auto file = std::make_unique<FileSource>(path);
-  const Container container = container_of(*file, path);
-  state_ = std::make_unique<State>(path, file, container);
+  if (container_of(*file, path) == Container::zip) {
+    state_->zip = open_zip_archive(std::move(file));
+    return;
+  }
+  state_->tensors = read_safetensors(*file);
+  for (const SafeTensor& tensor : state_->tensors.tensors) {
+    state_->places.emplace(tensor.name, &tensor);
+  }
 }
 TensorArchive::~TensorArchive() = default;
 TensorArchive::TensorArchive(TensorArchive&&) noexcept = default;
 
-std::vector<std::string> TensorArchive::names() const {
-  return state_->zip ? zip_array_names(*state_->zip, true) : names_of(state_->tensors);
+std::vector<std::string> TensorArchive::names(bool arrays_only) const {
+  return state_->zip ? zip_array_names(*state_->zip, arrays_only) : names_of(state_->tensors);
 }
 
 TensorSource TensorArchive::open(const std::string& member) const {
-  return state_->open(state_->zip ? nullptr : std::make_unique<FileSource>(state_->file), member);
-}
-
-TensorSource TensorArchive::open_one(const std::string& path, std::unique_ptr<FileSource> file,
-                                     const std::string& member) {
-  const Container container = container_of(*file, path);
-  const State state(path, file, container);
-  return state.open(std::move(file), member);
+  const std::string argument = cat(path_, ":", member);
+  if (state_->zip) return {open_zip_member(state_->zip, member, argument), std::nullopt};
+  auto file = std::make_unique<FileSource>(path_);
+  const auto found = state_->places.find(member);
+  if (found == state_->places.end()) {
+    refuse_missing_array(file->name(), member, names_of(state_->tensors));
+  }
+  file->rename(argument);
+  return {std::move(file), npy_header_of(*found->second, state_->tensors.data_offset, argument)};
 }
 
 TensorSource open_tensor(const std::string& argument) {
   const TensorName name = split_tensor_name(argument);
   auto file = std::make_unique<FileSource>(name.file);
   if (is_raw(name)) return open_raw(std::move(file), *name.member, argument);
-  const Container container = container_of(*file, name.file);
-  if (!name.member) {
-    if (container == Container::none) return {std::move(file), std::nullopt};
-    const std::string called = file->name();
-    refuse_whole_archive(called, names_in(std::move(file), container));
+  if (container_of(*file, name.file) == Container::none) {
+    if (name.member) refuse_no_archive(*file, argument);
+    return {std::move(file), std::nullopt};
   }
-  if (container == Container::none) refuse_no_archive(*file, argument);
-  return TensorArchive::open_one(name.file, std::move(file), *name.member);
+  const TensorArchive archive(name.file);
+  if (!name.member) refuse_whole_archive(file->name(), archive.names(false));
+  return archive.open(*name.member);
 }
 
 void refuse_missing_array(const std::string& file, const std::string& member,

@@ -54,10 +54,6 @@ struct TensorSource {
 // lists the names there are, with a suggestion.
 TensorSource open_tensor(const std::string& argument);
 
-// Lists what the archive in a file holds, names of arrays without .npy; nothing unless the file is
-// there, a regular one, and an archive. Error(input) if it is damaged.
-std::vector<std::string> members_of_archive(const std::string& file);
-
 // Reads the directory of an archive once, for as many of its arrays as are opened.
 class TensorArchive {
  public:
@@ -67,16 +63,14 @@ class TensorArchive {
   TensorArchive(TensorArchive&&) noexcept;
   TensorArchive& operator=(TensorArchive&&) = delete;
 
-  // Lists what it holds: of a .npz what ends with .npy, without that.
-  std::vector<std::string> names() const;
+  // Lists what it holds, names of arrays without .npy: of a .npz with `arrays_only` what ends so.
+  std::vector<std::string> names(bool arrays_only = true) const;
   // The archive need not outlive what it opens.
   TensorSource open(const std::string& member) const;
-  // Opens one array of an archive whose file is open.
-  static TensorSource open_one(const std::string& path, std::unique_ptr<FileSource> file,
-                               const std::string& member);
 
  private:
   struct State;
+  std::string path_;
   std::unique_ptr<State> state_;
 };
 

@@ -129,8 +129,8 @@ bool memory_was_missing(zip_error_t* error) {
   input.rethrow();
   if (memory) throw std::bad_alloc();
   const int system = zip_error_system_type(error) == ZIP_ET_SYS ? zip_error_code_system(error) : 0;
-  const bool machine = zip_error_code_zip(error) == ZIP_ER_MEMORY || system == EIO ||
-                       system == ENOMEM || system == EMFILE || system == ENFILE;
+  const bool machine =
+      zip_error_code_zip(error) == ZIP_ER_MEMORY || kind_of_failure(system) == ErrorKind::runtime;
   throw Error(machine ? ErrorKind::runtime : ErrorKind::input, name, ": ", what, " (",
               zip_error_strerror(error), ")", machine ? Hint() : Hint("copy or write it again"));
 }

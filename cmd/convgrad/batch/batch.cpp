@@ -1,14 +1,13 @@
 // batch.cpp - runs the jobs of a manifest, some at a time, and says what came of each.
 #include "batch/batch.hpp"
 
+#include <atomic>
 #include <cstdio>
-#include <filesystem>
 #include <regex>
 
 #include "base/clock.hpp"
 #include "base/task_pool.hpp"
 #include "engine/machine.hpp"
-#include "files/tensor_source.hpp"
 #include "job/job.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
@@ -22,25 +21,15 @@ void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes,
   write_file(options.junit, junit_xml(manifest, outcomes, elapsed_s));
 }
 
-// Returns roughly how long a job takes: it grows by bytes, and every job adds a little.
-double weight_of(const BatchJob& job) {
-  double bytes = 65536;
-  for (const auto& [field, path] : job.files(FileUse::read)) {
-    std::error_code error;
-    const auto size = std::filesystem::file_size(split_tensor_name(path).file, error);
-    if (!error) bytes += static_cast<double>(size);
-  }
-  return bytes;
-}
-
-// Returns what is said of a job as long as it is not over. A file that a killed batch leaves must
-// not look as if all was well.
-Outcome unfinished(const std::string& what) {
+// Returns what is said of each job as long as they are not over. A file that a killed batch leaves
+// must not look as if all was well.
+std::vector<Outcome> unfinished(std::size_t jobs) {
   Outcome outcome;
   outcome.verdict = Verdict::error;
   outcome.status = static_cast<int>(ErrorKind::runtime);
-  outcome.message = what + " when this was written: if nothing runs any more, the batch was killed";
-  return outcome;
+  outcome.message =
+      "had not ended when this was written: if nothing runs any more, the batch was killed";
+  return std::vector(jobs, outcome);
 }
 
 // Keeps and prints what came of the jobs that are over. Jobs may be run from any thread. The
@@ -51,27 +40,24 @@ class Runner {
       : manifest_(manifest),
         options_(options),
         state_(state),
-        outcomes_(manifest.jobs.size(), unfinished("had not begun")),
+        outcomes_(manifest.jobs.size()),
         parts_(manifest.jobs.size(), 0.0),
+        timed_(std::ssize(manifest.jobs)),
         progress_("batch"),
-        stop_(!manifest.bad.empty() && !options.keep_going) {
-    for (const BatchJob& job : manifest.jobs) {
-      weights_.push_back(weight_of(job));
-      total_weight_ += weights_.back();
-    }
-  }
+        stop_(!manifest.bad.empty() && !options.keep_going) {}
 
   // Runs a job, or says that it is not run because another failed.
   void run(std::size_t i, const Share& share) {
-    if (!begin(i)) return;
-    Outcome outcome = run_batch_job(manifest_.jobs[i], share, options_.execution.dry_run,
-                                    options_.resume, state_, [this, i](double part) {
-                                      const std::lock_guard lock(mutex_);
-                                      set_part(i, part);
-                                      show_all();
-                                    });
+    Outcome outcome;
+    outcome.message = "another job failed, and --keep-going is not given";
+    if (!stop_) {
+      outcome = run_batch_job(manifest_.jobs[i], share, options_.execution.dry_run, options_.resume,
+                              state_, [this, i](double part) {
+                                const std::lock_guard lock(mutex_);
+                                show(i, part);
+                              });
+    }
     const std::lock_guard lock(mutex_);
-    print(manifest_.jobs[i], outcome);
     finish(i, std::move(outcome));
   }
 
@@ -82,32 +68,15 @@ class Runner {
   }
 
  private:
-  // Returns false if the job will not be run.
-  bool begin(std::size_t i) {
-    const std::lock_guard lock(mutex_);
-    if (stop_) {
-      Outcome outcome;
-      outcome.message = "another job failed, and --keep-going is not given";
-      finish(i, std::move(outcome));
-      return false;
-    }
-    outcomes_[i] = unfinished("ran");
-    write_junit_sometimes();
-    return true;
-  }
-
   void finish(std::size_t i, Outcome outcome) {
     if (outcome.status != 0 && !options_.keep_going) stop_ = true;
-    set_part(i, 0);
-    if (outcome.verdict == Verdict::skipped || outcome.verdict == Verdict::not_run) {
-      total_weight_ -= weights_[i];  // it took no time
-      weights_[i] = 0;
-    }
-    set_part(i, 1);
+    if (outcome.verdict != Verdict::not_run) print(manifest_.jobs[i], outcome);
+    const bool took_time =
+        outcome.verdict != Verdict::skipped && outcome.verdict != Verdict::not_run;
+    if (!took_time) --timed_;
     ++over_;
+    show(i, took_time ? 1 : 0);
     outcomes_[i] = std::move(outcome);
-    show_all();
-    write_junit_sometimes();
   }
 
   void print(const BatchJob& job, const Outcome& outcome) {
@@ -120,40 +89,24 @@ class Runner {
     }
   }
 
-  void set_part(std::size_t i, double part) {
-    done_weight_ += (part - parts_[i]) * weights_[i];
+  void show(std::size_t i, double part) {
+    done_ += part - parts_[i];
     parts_[i] = part;
-  }
-
-  void show_all() {
-    progress_.show(total_weight_ > 0 ? done_weight_ / total_weight_ : 1,
+    progress_.show(timed_ > 0 ? done_ / static_cast<double>(timed_) : 1,
                    cat(over_, " of ", outcomes_.size(), " jobs"));
-  }
-
-  // Writes the file so seldom that it takes a twentieth of the time at most.
-  void write_junit_sometimes() {
-    const auto start = Clock::now();
-    if (start < next_junit_) return;
-    try {
-      write_junit(manifest_, outcomes_, seconds_since(start_), options_);
-    } catch (const Error&) {  // the last write tells of its failure
-    }
-    const auto end = Clock::now();
-    next_junit_ = end + (end - start) * 20;
   }
 
   const Manifest& manifest_;
   const BatchOptions& options_;
   BatchState* const state_;
-  const Clock::time_point start_ = Clock::now();
   std::mutex mutex_;
   std::vector<Outcome> outcomes_;
-  std::vector<double> parts_, weights_;  // the part of each job that is done, and its weight
-  double total_weight_ = 0, done_weight_ = 0;
+  std::vector<double> parts_;  // of each job: what is done of it, from 0 to 1
+  double done_ = 0;            // their sum
+  std::ptrdiff_t timed_;       // jobs that took time, or may
   std::size_t over_ = 0;
   Progress progress_;
-  Clock::time_point next_junit_;
-  bool stop_;
+  std::atomic<bool> stop_;
 };
 
 // Divides evenly; no job has less than a thread.
@@ -301,6 +254,7 @@ ReportPointer batch(BatchOptions& options) {
     state.emplace(options.state);
   }
   print_bad_lines(options, manifest);
+  write_junit(manifest, unfinished(manifest.jobs.size()), 0, options);
   report->outcomes = run_jobs(manifest, options, division, state ? &*state : nullptr);
   report->elapsed_s = seconds_since(start);
   report->any_ran = manifest.bad.empty() || options.keep_going;

@@ -53,7 +53,7 @@ void add_words(const std::string& field, const Json& value, Words& words, int de
 
 [[noreturn]] void refuse_json(const JsonError& error) {
   using enum JsonError::Fault;
-  if (error.fault == key_twice) refuse_twice(with_underscores(error.keys.back()));
+  if (error.fault == key_twice) refuse_twice(with_underscores(error.key));
   if (error.fault == number_too_large) bad_input("has a number that is too large");
   if (error.fault == too_deep) bad_input("nested too deeply, expected fields with values or lists");
   if (error.fault == too_many) bad_input("has too many values, expected the fields of a job");

@@ -62,18 +62,13 @@ Json counts_json(const BatchReport& r) {
 
 // Returns jobs and malformed lines, in the order of the manifest.
 Json jobs_json(const Manifest& manifest, const std::vector<Outcome>& outcomes) {
-  Json jobs = Json::array();
-  std::size_t bad = 0;
-  const auto add_bad_before = [&](std::int64_t line) {
-    for (; bad < manifest.bad.size() && manifest.bad[bad].line < line; ++bad) {
-      jobs.push_back(bad_line_json(manifest.bad[bad]));
-    }
-  };
+  std::multimap<std::int64_t, Json> by_line;
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    add_bad_before(manifest.jobs[i].line);
-    jobs.push_back(job_json(manifest.jobs[i], outcomes[i]));
+    by_line.emplace(manifest.jobs[i].line, job_json(manifest.jobs[i], outcomes[i]));
   }
-  add_bad_before(INT64_MAX);
+  for (const BadLine& bad : manifest.bad) by_line.emplace(bad.line, bad_line_json(bad));
+  Json jobs = Json::array();
+  for (auto& [line, json] : by_line) jobs.push_back(std::move(json));
   return jobs;
 }
 

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 
 #include "batch/batch.hpp"
 #include "files/byte_source.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {
@@ -19,24 +19,12 @@ std::string failure(const std::string& path, const char* what, int error) {
   return cat("--state: ", path, what, ": ", std::generic_category().message(error));
 }
 
-bool exists(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found) return false;
-  if (error) {
-    throw Error(kind_of_failure(error.value()), failure(path, "", error.value()));
-  }
-  if (!std::filesystem::is_regular_file(status)) {
-    misuse("--state: ", path, " is a device or FIFO, expected a file");
-  }
-  return true;
-}
-
 }  // namespace
 
 BatchState::BatchState(std::string path) : path_(std::move(path)) {
+  if (is_special(path_)) misuse("--state: ", path_, " is a device or FIFO, expected a file");
   // The file appears complete or not at all: without its first line it would be refused.
-  if (!exists(path_)) write_file(path_, kFirstLine, {.no_clobber = true});
+  if (!is_regular(path_)) write_file(path_, kFirstLine, {.no_clobber = true});
   do {
     file_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
   } while (file_ < 0 && errno == EINTR);

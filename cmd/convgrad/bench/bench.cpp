@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iomanip>
 
 #include "options/arguments.hpp"
 
@@ -18,33 +19,28 @@ std::optional<double> percent(double value, const std::optional<double>& peak) {
   return 100 * value / *peak;
 }
 
-Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-
 // Returns milliseconds with four significant digits, down to nanoseconds.
 std::string short_number(double value) {
   const int power = value > 0 ? static_cast<int>(std::floor(std::log10(value))) : -6;
   return fixed(value, std::clamp(3 - power, 0, 6));
 }
 
-std::string padded(const std::string& text, std::size_t width, bool left = false) {
-  const std::string space(width > text.size() ? width - text.size() : 0, ' ');
-  return left ? text + space : space + text;
-}
-
-std::size_t name_width(const std::vector<BenchCase>& cases) {
+int name_width(const std::vector<BenchCase>& cases) {
   std::size_t width = 5;
   for (const BenchCase& c : cases) width = std::max(width, c.name.size());
-  return width;
+  return static_cast<int>(width);
 }
 
 // Returns a line: name, dtype, algorithm and threads, then columns of numbers.
 std::string row(const std::vector<BenchCase>& cases, const std::vector<std::string>& words) {
-  static constexpr std::size_t kWidths[] = {0, 8, 25, 7, 10, 10, 6, 8, 7, 8};
-  std::string text = padded(words[0], name_width(cases), true);
+  static constexpr int kWidths[] = {0, 8, 25, 7, 10, 10, 6, 8, 7, 8};
+  TextWriter line;
+  line << std::left << std::setw(name_width(cases)) << words[0];
   for (std::size_t i = 1; i < words.size(); ++i) {
-    const std::size_t width = i < std::size(kWidths) ? kWidths[i] : 0;
-    text += (i + 1 == words.size() ? " " : "  ") + padded(words[i], width, i < 3);
+    line << (i + 1 == words.size() ? " " : "  ") << (i < 3 ? std::left : std::right)
+         << std::setw(i < std::size(kWidths) ? kWidths[i] : 0) << words[i];
   }
+  const std::string text = line.str();
   return text.substr(0, text.find_last_not_of(' ') + 1);
 }
 
@@ -156,19 +152,6 @@ Json totals_json(const std::vector<Measured>& all) {
                       {"gflops", t.flops / t.seconds * 1e-9}});
   }
   return totals;
-}
-
-std::string peaks_line(const Peaks& peaks) {
-  std::string text = cat("peaks on ", peaks.threads, peaks.threads == 1 ? " thread:" : " threads:");
-  const auto add = [&](const char* what, const std::optional<double>& value, const char* unit) {
-    if (value) text += cat(text.back() == ':' ? " " : ", ", what, " ", fixed(*value, 1), unit);
-  };
-  add("float32 multiply-adds", peaks.fma_f32, " GFLOP/s");
-  add("float64 multiply-adds", peaks.fma_f64, " GFLOP/s");
-  add("AVX512-BF16", peaks.avx512_bf16, "");
-  add("AMX", peaks.amx_bf16, "");
-  add("reads", peaks.read_gbytes_per_s, " GB/s");
-  return text;
 }
 
 std::string table_header(const std::vector<BenchCase>& cases) {

@@ -18,8 +18,7 @@ namespace convgrad::cli {
 
 struct BenchProblem : NamedProblem {
   std::int64_t count = 1;   // how often it occurs in its network
-  bool is_foreign = false;  // another program's line, which is shown as ours
-  std::string origin;       // put in front of messages: "--suite: FILE, line 3: "
+  std::string origin = {};  // put in front of messages: "--suite: FILE, line 3: "
 };
 
 ReportPointer list_suites();

@@ -36,7 +36,6 @@ BenchProblem problem_of(Words words) {
     }
   }
   static_cast<NamedProblem&>(problem) = read_problem(joined(words));
-  problem.is_foreign = is_foreign(words);
   if (!name.empty()) problem.name = name;
   if (problem.name.empty()) problem.name = describe(problem.problem);
   return problem;
@@ -58,32 +57,6 @@ std::string about(const std::string& text) {
   }
   return "";
 }
-
-struct SuitesReport final : Report {
-  struct Suite {
-    std::string name, about, file;
-    std::size_t problems = 0;
-  };
-
-  std::string text() const override {
-    TextWriter text;
-    for (const Suite& suite : suites) {
-      text << std::left << std::setw(16) << suite.name << std::right << std::setw(3)
-           << suite.problems << " problems  " << suite.about << "\n";
-    }
-    return text.str();
-  }
-  Json json() const override {
-    Json json = {{"suites", Json::array()}};
-    for (const auto& [name, about, file, problems] : suites) {
-      json["suites"].push_back(
-          {{"name", name}, {"problems", problems}, {"about", about}, {"file", file}});
-    }
-    return json;
-  }
-
-  std::vector<Suite> suites;
-};
 
 // A suite has a problem a line, behind its name and how often it occurs.
 std::vector<BenchProblem> read_suite(const std::string& suite) {
@@ -218,13 +191,13 @@ Words algorithms_for(const WgradProblem& problem, const Words& asked,
 std::vector<BenchProblem> problems_of(const BenchOptions& options) {
   const ProblemOptions& o = options.problem;
   if (!o.line.empty()) {
-    NamedProblem named = {"", problem_of_line(options)};
-    const Words words = words_of_line(o.line);
-    if (is_foreign(words)) named.name = read_foreign(words).name;
-    return {{named, 1, is_foreign(words), ""}};
+    const WgradProblem problem = problem_of_line(options);
+    NamedProblem named = read_problem(o.line);
+    named.problem = problem;
+    return {{named}};
   }
   if (options.suite.empty() && options.network.empty()) {
-    return {{{"", made_problem("--input-shape", options, options, DType::f32)}, 1, false, ""}};
+    return {{{"", made_problem("--input-shape", options, options, DType::f32)}}};
   }
   refuse_flags(options, About::operation, "--suite, whose lines set it");
   refuse_flags(options, About::format, "--suite, whose lines set it");
@@ -256,11 +229,10 @@ void check_memory(const BenchCase& c) {
   const std::int64_t need =
       checked_add(checked_add(tensors, result, what), c.plan.memory.total(), what);
   if (need <= c.plan.memory_limit_bytes) return;
-  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   const bool limited = c.plan_options.memory_limit_bytes > 0;
   throw Error(ErrorKind::runtime, limited ? "--memory-limit is " : "the machine has ",
-              bytes(c.plan.memory_limit_bytes), ", but ", c.name, " needs ", bytes(need), " (",
-              bytes(tensors), " of tensors)",
+              format_bytes(c.plan.memory_limit_bytes), ", but ", c.name, " needs ",
+              format_bytes(need), " (", format_bytes(tensors), " of tensors)",
               Hint(limited ? "raise the limit, or measure" : "measure", " a smaller batch"));
 }
 
@@ -369,17 +341,21 @@ std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job
 }
 
 ReportPointer list_suites() {
-  auto report = std::make_unique<SuitesReport>();
+  TextWriter text;
+  Json suites = Json::array();
   for (const std::string& name : suite_names()) {
     const std::string path = suite_path(name);
-    const std::string text = read_text(path, "--list-suites: ", "a suite");
-    report->suites.push_back({name, about(text), path, read_suite(name).size()});
+    const std::string what = about(read_text(path, "--list-suites: ", "a suite"));
+    const std::size_t problems = read_suite(name).size();
+    text << std::left << std::setw(16) << name << std::right << std::setw(3) << problems
+         << " problems  " << what << "\n";
+    suites.push_back({{"name", name}, {"problems", problems}, {"about", what}, {"file", path}});
   }
-  if (report->suites.empty()) {
+  if (suites.empty()) {
     throw Error(ErrorKind::unavailable, "--list-suites: none is installed with this convgrad",
                 Hint("name a file with --suite"));
   }
-  return report;
+  return std::make_unique<PlainReport>(text.str(), Json{{"suites", suites}});
 }
 
 }  // namespace convgrad::cli

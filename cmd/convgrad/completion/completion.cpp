@@ -161,12 +161,6 @@ std::string rows_of(const std::vector<Command>& commands) {
   return rows + rows_of(commands.front(), program);
 }
 
-struct ScriptReport final : Report {
-  std::string text() const override { return script; }
-  Json json() const override { return Json::object(); }  // no option asks for it
-  std::string script;
-};
-
 }  // namespace
 
 ReportPointer completion(const CompletionOptions& options, const std::vector<Command>& commands) {
@@ -175,10 +169,10 @@ ReportPointer completion(const CompletionOptions& options, const std::vector<Com
   if (options.shell.empty()) misuse("completion: no shell is named, expected ", join_or(names));
   check_known("completion", options.shell, names);
   const Shell& shell = *std::ranges::find(kShells, options.shell, &Shell::name);
-  auto report = std::make_unique<ScriptReport>();
-  report->script = cat(shell.first_line, "# Written by: convgrad completion ", shell.name, "\n",
-                       kKeepRows, rows_of(commands), shell.functions);
-  return report;
+  return std::make_unique<PlainReport>(
+      cat(shell.first_line, "# Written by: convgrad completion ", shell.name, "\n", kKeepRows,
+          rows_of(commands), shell.functions),
+      Json::object());  // no option asks for it
 }
 
 }  // namespace convgrad::cli

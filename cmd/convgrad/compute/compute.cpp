@@ -46,24 +46,14 @@ std::vector<PartialFile> open_all(const Words& names) {
   return files;
 }
 
-struct ReduceReport final : Report {
-  Json json() const override {
-    Json parts = Json::array();
-    for (const PartialFile& file : files) {
-      parts.push_back({{"file", file.path}, {"algorithm", file.header.algorithm}});
-      parts.back().update(part_json(file));
-    }
-    Json json = problem_fields(files[0].header.problem);
-    json["parts"] = parts;
-    json["output"] = output;
-    if (!tensors.empty()) json["tensors"] = tensors_json(tensors);
-    return json;
+Json parts_json(const std::vector<PartialFile>& files) {
+  Json parts = Json::array();
+  for (const PartialFile& file : files) {
+    parts.push_back({{"file", file.path}, {"algorithm", file.header.algorithm}});
+    parts.back().update(part_json(file));
   }
-
-  std::vector<PartialFile> files;
-  std::string output;
-  Tensors tensors;
-};
+  return parts;
+}
 
 // Returns the part that text names: "A:B", images A to B-1, where a missing A is 0 and a missing B
 // the end, "K/R", the K-th of R parts, or "", all of the batch, which has so many images. Throws
@@ -114,8 +104,8 @@ std::string part_text(const Plan& plan) {
   const std::vector<BatchCut> cuts = batch_cuts(plan.schedule.chunks, plan.schedule.slices);
   std::string text =
       cat("part       images ", plan.schedule.part.images.begin, ":", plan.schedule.part.images.end,
-          " of ", plan.problem.N, ", a file of about ",
-          format_bytes(static_cast<double>(partial_file_bytes(plan))), "; can be cut at");
+          " of ", plan.problem.N, ", a file of about ", format_bytes(partial_file_bytes(plan)),
+          "; can be cut at");
   constexpr std::size_t kMost = 12;
   for (std::size_t i = 0; i < cuts.size(); ++i) {
     if (cuts.size() > kMost && i == kMost / 2) {
@@ -145,33 +135,36 @@ Buffer rounded_by(BlockSum& sums, const Plan& plan) {
   return sums.round_to_result(rounded.data()) ? std::move(rounded) : Buffer();
 }
 
-// Returns the seconds that writing takes; those of the last sums are added to the timing.
-double write_sums(BlockSum& sums, const Buffer& rounded, const Job& job,
-                  const std::vector<double>& addend, const Options& options, Timing& timing) {
+// Sums what is left, and returns the seconds that writing takes.
+double finish_and_write(const ReadyJob& ready, BlockSum& sums, const Buffer& rounded,
+                        const Options& options, Timing& timing) {
   const double* dw = nullptr;
   const double finish_s = seconds_of([&] { dw = sums.finish(); });
   timing.kernel_s += finish_s;
   timing.total_s += finish_s;
   return seconds_of([&] {
-    const std::string& output = options.problem.output;
-    if (rounded.data() != nullptr) {
-      return write_rounded_gradient(output, job.problem, rounded.data(), gradient_options(options));
-    }
-    write_gradient(output, job.problem, dw, addend.empty() ? nullptr : addend.data(),
-                   gradient_options(options));
+    if (rounded.data() == nullptr) return write_sums(ready, dw, options);
+    write_rounded_gradient(options.problem.output, ready.job.problem, rounded.data(),
+                           gradient_options(options));
   });
 }
 
-ReportPointer planned_report(const Job& job, const Plan& plan, const Options& options,
-                             bool is_part) {
-  auto report = std::make_unique<PlanReport>(job, plan);
-  report->lines = plan_text(job, plan, options.execution.algorithm);
-  if (is_part) {
-    report->lines += part_text(plan);
-    report->more = {{"part", part_json(plan)}};
+bool is_part(const Options& options) { return !options.execution.batch_range.empty(); }
+
+struct ComputeReport final : PlanReport {
+  using PlanReport::PlanReport;
+  Json json() const override {
+    Json json = PlanReport::json();
+    json["timing_ms"] = timing.timing_json();
+    json["perf"] = timing.perf_json();
+    json["output"] = output;
+    return json;
   }
-  return report;
-}
+  std::string in_short() const override { return ""; }
+
+  JobTiming timing;
+  std::string output;
+};
 
 }  // namespace
 
@@ -198,61 +191,77 @@ void check_compute_options(const Options& options) {
   check_outputs(options);
 }
 
-std::vector<double> read_addend(const Options& options, const WgradProblem& problem) {
+ReadyJob make_ready(const Options& options, const std::optional<BatchRange>& share, bool writes) {
+  const ExecutionOptions& execution = options.execution;
+  ReadyJob ready = {open_job(options), {}, {}};
+  const WgradProblem& problem = ready.job.problem;
+  PlanOptions planned = plan_options(ready.job, options);
+  planned.batch = share ? *share : parse_batch_range(execution.batch_range, problem.N);
+  ready.plan = plan_job(ready.job, planned);
+  if (!writes || execution.dry_run) return ready;
+  if (is_part(options)) {
+    check_partial_output(options.problem.output, gradient_options(options));
+    return ready;
+  }
   try {
-    return read_gradient(gradient_target(options).readable_name(), problem, true).values;
+    const std::string target = gradient_target(options).readable_name();
+    if (execution.accumulate) ready.addend = read_gradient(target, problem, true).values;
   } catch (const Error& error) {
     throw Error(error.kind(), "--accumulate: ", error,
                 Hint("compute it once without --accumulate"));
   }
+  check_array_output(options.problem.output, gradient_options(options));
+  warn_of_endings(options);
+  return ready;
 }
 
-Json ComputeReport::json() const {
-  Json json = PlanReport::json();
-  json["timing_ms"] = timing.timing_json();
-  json["perf"] = timing.perf_json();
-  json["output"] = output;
-  return json;
+void write_sums(const ReadyJob& ready, const double* dw, const Options& options) {
+  write_gradient(options.problem.output, ready.job.problem, dw,
+                 ready.addend.empty() ? nullptr : ready.addend.data(), gradient_options(options));
+}
+
+ReportPointer planned_report(const ReadyJob& ready, const Options& options, Json more) {
+  auto report = std::make_unique<PlanReport>(ready.job, ready.plan);
+  report->lines = plan_text(ready.job, ready.plan, options.execution.algorithm);
+  if (is_part(options)) report->lines += part_text(ready.plan);
+  report->more = std::move(more);
+  return report;
+}
+
+ReportPointer computed_report(const ReadyJob& ready, const Options& options,
+                              const JobTiming& timing, Json more) {
+  if (options.execution.verbose) print_timing(ready.plan, timing);
+  auto report = std::make_unique<ComputeReport>(ready.job, ready.plan);
+  report->timing = timing;
+  report->output = options.problem.output;
+  report->more = std::move(more);
+  if (!is_part(options) && !options.json.empty()) {
+    add_gradient(gradient_target(options), ready.job.problem, report->tensors);
+  }
+  return report;
 }
 
 ReportPointer compute(const Options& options) {
   if (options.execution.mpi) return compute_on_ranks(options);
   if (ReportPointer listed = listed_algorithms(options)) return listed;
   check_compute_options(options);
-  const std::string& output = options.problem.output;
-  const OutputOptions output_options = gradient_options(options);
-  Job job = open_job(options);
-  std::vector<double> addend;
-  if (options.execution.accumulate && !options.execution.dry_run) {
-    addend = read_addend(options, job.problem);
-  }
-  PlanOptions planned = plan_options(job, options);
-  planned.batch = parse_batch_range(options.execution.batch_range, job.problem.N);
-  const bool is_part = planned.batch.kind != BatchRange::Kind::all;
-  const Plan plan = plan_job(job, planned);
-  if (options.execution.dry_run) return planned_report(job, plan, options, is_part);
-  if (is_part) {
-    check_partial_output(output, output_options);
-  } else {
-    check_array_output(output, output_options);
-    warn_of_endings(options);
-  }
+  ReadyJob ready = make_ready(options, std::nullopt, true);
+  const Plan& plan = ready.plan;
+  Json more = Json::object();
+  if (is_part(options)) more["part"] = part_json(plan);
+  if (options.execution.dry_run) return planned_report(ready, options, std::move(more));
   TaskPool pool(plan.threads);
   const std::unique_ptr<BlockSum> sums = checked_sum(plan, pool, options.execution);
-  const Buffer rounded = is_part || !addend.empty() ? Buffer() : rounded_by(*sums, plan);
-  JobTiming timing = {run_job(job, plan, sums.get(), nullptr), 0, part_problem(plan)};
-  timing.write_s = is_part ? seconds_of([&] { write_part(output, plan, *sums, output_options); })
-                           : write_sums(*sums, rounded, job, addend, options, timing.timing);
-  if (options.execution.verbose) print_timing(plan, timing);
-  auto report = std::make_unique<ComputeReport>(job, plan);
-  report->timing = timing;
-  report->output = output;
-  if (is_part) {
-    report->more = {{"part", part_json(plan)}};
-  } else if (!options.json.empty()) {
-    add_gradient(gradient_target(options), job.problem, report->tensors);
+  Buffer rounded;
+  if (!is_part(options) && ready.addend.empty()) rounded = rounded_by(*sums, plan);
+  JobTiming timing = {run_job(ready.job, plan, sums.get(), nullptr), 0, part_problem(plan)};
+  if (is_part(options)) {
+    timing.write_s = seconds_of(
+        [&] { write_part(options.problem.output, plan, *sums, gradient_options(options)); });
+  } else {
+    timing.write_s = finish_and_write(ready, *sums, rounded, options, timing.timing);
   }
-  return report;
+  return computed_report(ready, options, timing, std::move(more));
 }
 
 std::unique_ptr<BlockSum> checked_sum(const Plan& plan, TaskPool& pool,
@@ -267,21 +276,25 @@ ReportPointer reduce(const ReduceOptions& options) {
   const OutputOptions output_options = gradient_options(options);
   check_array_output(output, output_options);
   warn_of_endings(options);
-  auto report = std::make_unique<ReduceReport>();
-  report->files = open_all(options.parts);
-  report->output = output;
-  const WgradProblem& problem = report->files[0].header.problem;
+  const std::vector<PartialFile> files = open_all(options.parts);
+  const WgradProblem& problem = files[0].header.problem;
   const auto start = Clock::now();
-  const Buffer sums = add_partials(report->files);
+  const Buffer sums = add_partials(files);
   const double read_s = seconds_since(start);
   write_gradient(output, problem, sums.as<double>(), nullptr, output_options);
-  if (!options.json.empty()) add_gradient(gradient_target(options), problem, report->tensors);
+  Json fields = problem_fields(problem);
+  fields["parts"] = parts_json(files);
+  fields["output"] = output;
+  if (!options.json.empty()) {
+    Tensors tensors;
+    add_gradient(gradient_target(options), problem, tensors);
+    fields["tensors"] = tensors_json(tensors);
+  }
   if (options.execution.verbose) {
     std::fprintf(stderr, "%s\n%zu files, added in %.2f ms, total %.2f ms\n",
-                 describe(problem).c_str(), report->files.size(), read_s * 1e3,
-                 seconds_since(start) * 1e3);
+                 describe(problem).c_str(), files.size(), read_s * 1e3, seconds_since(start) * 1e3);
   }
-  return report;
+  return std::make_unique<PlainReport>("", std::move(fields));
 }
 
 }  // namespace convgrad::cli

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include "files/output_file.hpp"
@@ -18,24 +18,30 @@ ReportPointer compute_on_ranks(const Options& options);
 // Adds up the parts of --batch-range, and writes the gradient.
 ReportPointer reduce(const ReduceOptions& options);
 
-// Says what there is to say of a gradient that was computed.
-struct ComputeReport final : PlanReport {
-  using PlanReport::PlanReport;
-  Json json() const override;
-  std::string in_short() const override { return ""; }
-
-  JobTiming timing;
-  std::string output;
-};
-
 // Throws Error(usage) for options of the main job that are missing or exclude each other.
 void check_compute_options(const Options& options);
 
-// Reads the gradient that --accumulate adds to, in the order of dw_shape().
-std::vector<double> read_addend(const Options& options, const WgradProblem& problem);
+// A job of which all that can be refused before it is computed has been.
+struct ReadyJob {
+  Job job;
+  Plan plan;
+  std::vector<double> addend;  // what --accumulate adds to, in the order of dw_shape()
+};
+// `share` is the part of the batch, or --batch-range says it. `writes` tells whether this process
+// writes the output.
+ReadyJob make_ready(const Options& options, const std::optional<BatchRange>& share, bool writes);
 
 // Makes the sum that the plan says, spot-checked as the options say.
 std::unique_ptr<BlockSum> checked_sum(const Plan& plan, TaskPool& pool,
                                       const ExecutionOptions& options);
+
+// Writes the gradient. `dw` is in [tap][c][k] order.
+void write_sums(const ReadyJob& ready, const double* dw, const Options& options);
+
+// These return what --dry-run says, and what there is to say of a gradient that was written, with
+// `more` fields beside the plan's. The second prints the timing for --verbose.
+ReportPointer planned_report(const ReadyJob& ready, const Options& options, Json more);
+ReportPointer computed_report(const ReadyJob& ready, const Options& options,
+                              const JobTiming& timing, Json more);
 
 }  // namespace convgrad::cli

@@ -165,89 +165,45 @@ Json all_ranks(const Ranks& ranks, const Plan& plan, const RankTiming& timing) {
   return {{"ranks", all}};
 }
 
-// Does everything that can be refused before anything is computed.
-struct RankJob {
-  const Ranks& ranks;
-  Options options;
-  std::optional<Job> job;
-  std::vector<double> addend;
-  Plan plan;
-
-  RankJob(const Ranks& all, const Options& given) : ranks(all), options(given) {
-    share_node(ranks, options);
-    ranks.together([&] {
-      job.emplace(open_job(options));
-      PlanOptions planned = plan_options(*job, options);
-      planned.batch = {BatchRange::Kind::share, {}, ranks.rank(), ranks.size()};
-      plan = plan_job(*job, planned);
-      if (!writes() || options.execution.dry_run) return;
-      if (options.execution.accumulate) addend = read_addend(options, job->problem);
-      check_array_output(options.problem.output, gradient_options(options));
-      warn_of_endings(options);
-    });
-    check_one_job(ranks, plan);
-  }
-  bool writes() const { return ranks.rank() == 0; }
-};
-
-// Does what the other ranks wait for. A failure that together() has not told all of them ends them.
-template <typename Work>
-void with_all(const Ranks& ranks, const Options& options, Work&& work) {
-  try {
-    work();
-  } catch (...) {
-    if (ranks.all_failed()) throw;
-    const Error error = handled_error("lower --memory-limit");
-    say(options, "error", cat("rank ", ranks.rank(), ": ", error));
-    ranks.abort(static_cast<int>(error.kind()));
-  }
-}
-
 // Returns the sum of all ranks on rank 0, and null on the others.
-const double* sum_of_ranks(Ranks& ranks, RankJob& work, BlockSum& sum, RankTiming& timing) {
+const double* sum_of_ranks(Ranks& ranks, ReadyJob& ready, BlockSum& sum, RankTiming& timing) {
   const std::int64_t before = bytes_read();
-  timing.timing = run_job(*work.job, work.plan, &sum, nullptr);
+  timing.timing = run_job(ready.job, ready.plan, &sum, nullptr);
   timing.read_bytes = bytes_read() - before;
   const double* dw = nullptr;
-  timing.add_s = seconds_of([&] { dw = add_all(ranks, work.plan, sum); });
+  timing.add_s = seconds_of([&] { dw = add_all(ranks, ready.plan, sum); });
   timing.timing.total_s += timing.add_s;
   return dw;
 }
 
-ReportPointer sum_and_write(Ranks& ranks, RankJob& work) {
-  const Options& options = work.options;
-  TaskPool pool(work.plan.threads);
-  const std::unique_ptr<BlockSum> sum = checked_sum(work.plan, pool, options.execution);
+// Returns null on all ranks but 0.
+ReportPointer sum_and_write(Ranks& ranks, ReadyJob& ready, const Options& options) {
+  TaskPool pool(ready.plan.threads);
+  const std::unique_ptr<BlockSum> sum = checked_sum(ready.plan, pool, options.execution);
   RankTiming timing;
   double write_s = 0;
-  const double* const dw = sum_of_ranks(ranks, work, *sum, timing);
+  const double* const dw = sum_of_ranks(ranks, ready, *sum, timing);
   ranks.together([&] {
-    if (!work.writes()) return;
-    write_s = seconds_of([&] {
-      write_gradient(options.problem.output, work.job->problem, dw,
-                     work.addend.empty() ? nullptr : work.addend.data(), gradient_options(options));
-    });
+    if (ranks.rank() == 0) write_s = seconds_of([&] { write_sums(ready, dw, options); });
   });
-  auto report = std::make_unique<ComputeReport>(*work.job, work.plan);
-  report->more = all_ranks(ranks, work.plan, timing);
-  report->timing = {timing.timing, write_s, part_problem(work.plan)};
-  report->output = options.problem.output;
-  if (!work.writes()) return report;
-  if (!options.json.empty()) {
-    add_gradient(gradient_target(options), work.job->problem, report->tensors);
-  }
-  if (options.execution.verbose) {
-    print_timing(work.plan, report->timing);
-    print_ranks(report->more["ranks"]);
-  }
+  const Json all = all_ranks(ranks, ready.plan, timing);
+  if (ranks.rank() != 0) return nullptr;
+  ReportPointer report =
+      computed_report(ready, options, {timing.timing, write_s, part_problem(ready.plan)}, all);
+  if (options.execution.verbose) print_ranks(all["ranks"]);
   return report;
 }
 
-ReportPointer planned_report(const Ranks& ranks, const RankJob& work) {
-  auto report = std::make_unique<PlanReport>(*work.job, work.plan);
-  report->lines = plan_text(*work.job, work.plan, work.options.execution.algorithm);
-  report->more = all_ranks(ranks, work.plan, {});
-  return report;
+ReportPointer run_rank(Ranks& ranks, Options options) {
+  share_node(ranks, options);
+  std::optional<ReadyJob> ready;
+  ranks.together([&] {
+    const BatchRange share = {BatchRange::Kind::share, {}, ranks.rank(), ranks.size()};
+    ready.emplace(make_ready(options, share, ranks.rank() == 0));
+  });
+  check_one_job(ranks, ready->plan);
+  if (!options.execution.dry_run) return sum_and_write(ranks, *ready, options);
+  return planned_report(*ready, options, all_ranks(ranks, ready->plan, {}));
 }
 
 }  // namespace
@@ -257,10 +213,15 @@ ReportPointer compute_on_ranks(const Options& options) {
   check_rank_options(options);
   Ranks ranks;
   ReportPointer report;
-  with_all(ranks, options, [&] {
-    RankJob work(ranks, options);
-    report = options.execution.dry_run ? planned_report(ranks, work) : sum_and_write(ranks, work);
-  });
+  try {
+    report = run_rank(ranks, options);
+  } catch (...) {
+    if (ranks.all_failed()) throw;
+    // The other ranks wait for this one, and together() has told them nothing.
+    const Error error = handled_error("lower --memory-limit");
+    say(options, "error", cat("rank ", ranks.rank(), ": ", error));
+    ranks.abort(static_cast<int>(error.kind()));
+  }
   if (ranks.rank() > 0) throw SilentEnd{};
   return report;
 }

@@ -124,24 +124,6 @@ std::string algorithm_table(const Job& job) {
   return text.str();
 }
 
-struct AlgorithmsReport final : Report {
-  std::string text() const override { return lines; }
-  Json json() const override {
-    Json json = Json::object();
-    if (problem) {
-      json["tensors"] = tensors_json(tensors);
-      json.update(problem_fields(*problem));
-    }
-    json["algorithms"] = algorithms_json(rows);
-    return json;
-  }
-
-  std::vector<AlgorithmRow> rows = all_algorithms();
-  Tensors tensors;
-  std::optional<WgradProblem> problem;
-  std::string lines;
-};
-
 }  // namespace
 
 std::optional<Backend> named_backend(const ExecutionOptions& execution) {
@@ -190,26 +172,10 @@ Job open_job(const Options& options) {
   return job;
 }
 
-Timing run_job(Job& job, const Plan& plan, BlockSum* gradient, BlockSum* check) {
+Timing run_blocks(const Plan& plan, BlockSource& source, BlockSum* gradient, BlockSum* check,
+                  const std::function<void(double)>& show) {
   Timing timing;
-  const bool by_kernel = plan.cpu() || plan.cuda();
-  Progress line(check != nullptr || !by_kernel ? "reference" : "gradient");
-  const auto show = [&](double fraction) {
-    if (job.on_progress) {
-      job.on_progress(fraction);
-    } else {
-      line.show(fraction);
-    }
-  };
-  if (plan.schedule.blocks.axis > 0) {  // blocks of rows overlap, and a stream goes by only once
-    timing.read_s = timing.total_s = seconds_of([&] {
-      job.x->hold();
-      job.dy->hold();
-    });
-  }
-  const auto convert_seconds = [&] { return job.x->convert_seconds() + job.dy->convert_seconds(); };
-  const double converted_before = convert_seconds();
-  NpySource source(*job.x, *job.dy);
+  double& gradient_s = plan.cpu() || plan.cuda() ? timing.kernel_s : timing.reference_s;
   const double blocks = static_cast<double>(plan.schedule.blocks.count);
   const auto add = [&](BlockSum& sum, const Block& block, std::int64_t index) {
     sum.add(block, index, [&](std::int64_t done, std::int64_t total) {
@@ -217,7 +183,6 @@ Timing run_job(Job& job, const Plan& plan, BlockSum* gradient, BlockSum* check) 
       show((static_cast<double>(index) + part) / blocks);
     });
   };
-  double& gradient_s = by_kernel ? timing.kernel_s : timing.reference_s;
   stream_blocks(
       plan, source,
       [&](const Block& block, std::int64_t index) {
@@ -225,8 +190,28 @@ Timing run_job(Job& job, const Plan& plan, BlockSum* gradient, BlockSum* check) 
         if (check) timing.reference_s += seconds_of([&] { add(*check, block, index); });
       },
       timing, [&](std::int64_t done, std::int64_t) { show(static_cast<double>(done) / blocks); });
+  return timing;
+}
+
+Timing run_job(Job& job, const Plan& plan, BlockSum* gradient, BlockSum* check) {
+  const bool by_kernel = plan.cpu() || plan.cuda();
+  Progress line(check != nullptr || !by_kernel ? "reference" : "gradient");
+  double hold_s = 0;
+  if (plan.schedule.blocks.axis > 0) {  // blocks of rows overlap, and a stream goes by only once
+    hold_s = seconds_of([&] {
+      job.x->hold();
+      job.dy->hold();
+    });
+  }
+  const auto convert_seconds = [&] { return job.x->convert_seconds() + job.dy->convert_seconds(); };
+  const double converted_before = convert_seconds();
+  NpySource source(*job.x, *job.dy);
+  Timing timing = run_blocks(plan, source, gradient, check, [&](double fraction) {
+    job.on_progress ? job.on_progress(fraction) : line.show(fraction);
+  });
   timing.convert_s = convert_seconds() - converted_before;
-  timing.read_s -= timing.convert_s;
+  timing.read_s += hold_s - timing.convert_s;
+  timing.total_s += hold_s;
   return timing;
 }
 
@@ -285,16 +270,17 @@ std::string algorithms_text(const std::vector<AlgorithmRow>& rows) {
 
 ReportPointer listed_algorithms(const Options& options) {
   if (!options.execution.list_algorithms) return nullptr;
-  auto report = std::make_unique<AlgorithmsReport>();
-  if (options.problem.input.empty() || options.problem.out_backprop.empty()) {
-    report->lines = algorithms_text(report->rows);
-    return report;
+  const std::vector<AlgorithmRow> rows = all_algorithms();
+  std::string lines = algorithms_text(rows);
+  Json fields = Json::object();
+  if (!options.problem.input.empty() && !options.problem.out_backprop.empty()) {
+    const Job job = open_job(options);
+    lines = algorithm_table(job);
+    fields["tensors"] = tensors_json(job.tensors);
+    fields.update(problem_fields(job.problem));
   }
-  const Job job = open_job(options);
-  report->tensors = job.tensors;
-  report->problem = job.problem;
-  report->lines = algorithm_table(job);
-  return report;
+  fields["algorithms"] = algorithms_json(rows);
+  return std::make_unique<PlainReport>(std::move(lines), std::move(fields));
 }
 
 Json PlanReport::json() const {
@@ -307,13 +293,13 @@ Json PlanReport::json() const {
 
 std::string PlanReport::in_short() const {
   return cat(describe(plan.problem), ": ", algorithm_name(plan), ", ",
-             format_bytes(static_cast<double>(plan.memory.total())));
+             format_bytes(plan.memory.total()));
 }
 
 std::string plan_text(const Job& job, const Plan& plan, const std::string& algorithm) {
   const WgradProblem& pb = plan.problem;
   const Json work = work_json(pb);
-  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
+  const auto bytes = [](std::int64_t n) { return format_bytes(n); };
   TextWriter text;
   text << "problem    " << describe(pb) << "\n";
   text << "gradient   " << filter_format_name(pb) << " " << bracketed(dw_shape(pb)) << " "

@@ -33,6 +33,9 @@ Job open_job(const Options& options);
 
 // Reads the blocks and adds them to both sums, with progress. `gradient` and `check` may be null.
 Timing run_job(Job& job, const Plan& plan, BlockSum* gradient, BlockSum* check);
+// Does so with blocks of any source. show() is told the part that is done, from 0 to 1.
+Timing run_blocks(const Plan& plan, BlockSource& source, BlockSum* gradient, BlockSum* check,
+                  const std::function<void(double)>& show);
 
 PlanOptions plan_options(const Options& options);
 PlanOptions plan_options(const Job& job, const Options& options);

@@ -248,7 +248,7 @@ NamedProblem read_foreign(const Words& words) {
   if (line.empty()) {
     misuse("empty, expected a line such as conv2d n8 h56 w56 c64 k128 r3 s3 pad_same");
   }
-  NamedProblem result;
+  NamedProblem result = {"", {}, true};
   Request request;
   const auto descriptor = std::ranges::find_if(line, is_descriptor);
   if (program == words.end() && (line.size() == 1 || descriptor != line.end())) {

@@ -19,6 +19,7 @@ void refuse_flags(const Options& options, About about, const std::string& why);
 struct NamedProblem {
   std::string name;  // that another program's line gives it, or ""
   WgradProblem problem;
+  bool is_foreign = false;  // another program's line, which is shown as ours
 };
 // Returns true if words are those of another program: a descriptor of oneDNN's benchdnn, or a
 // command line of MIOpenDriver.

@@ -158,6 +158,12 @@ TensorReport tensor_report(const std::string& path, const NpyHeader& header, boo
   return tensor;
 }
 
+TensorReport made_tensor(const std::string& path, DType dtype,
+                         const std::vector<std::int64_t>& shape) {
+  const std::string text = npy_header_text(dtype, shape);
+  return {path, parse_npy_header(std::as_bytes(std::span(text)), path)};
+}
+
 void add_tensor(const std::string& name, const std::string& path, Tensors& tensors) {
   if (!is_readable_again(path)) return;
   tensors.emplace_back(name, tensor_report(path, NpyReader(path).header(), true));
@@ -165,8 +171,7 @@ void add_tensor(const std::string& name, const std::string& path, Tensors& tenso
 
 void add_gradient(const ArrayTarget& target, const WgradProblem& problem, Tensors& tensors) {
   const std::string name = target.readable_name();
-  const std::string text = npy_header_text(problem.out_dtype, dw_shape(problem));
-  const NpyHeader header = parse_npy_header(std::as_bytes(std::span(text)), name);
+  const NpyHeader header = made_tensor(name, problem.out_dtype, dw_shape(problem)).header;
   const bool is_raw = target.format == ArrayFormat::raw && is_readable_again(target.file);
   tensors.emplace_back("gradient", tensor_report(name, header, !is_raw));
   if (is_raw) tensors.back().second.hash = hash_of_file(target.file);  // its bytes are the values
@@ -254,15 +259,30 @@ Json machine_json(const Machine& machine) {
           {"instruction_sets", machine.instruction_sets}};
 }
 
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
 Json peaks_json(const Peaks& peaks) {
-  const auto value = [](const std::optional<double>& peak) { return peak ? Json(*peak) : Json(); };
-  return {{"threads", peaks.threads},
-          {"instruction_set", peaks.instruction_set},
-          {"fma_gflops", {{"float32", value(peaks.fma_f32)}, {"float64", value(peaks.fma_f64)}}},
-          {"avx512_bf16_gflops", value(peaks.avx512_bf16)},
-          {"amx_bf16_gflops", value(peaks.amx_bf16)},
-          {"read_gbytes_per_s", value(peaks.read_gbytes_per_s)},
-          {"read_bytes", peaks.read_bytes}};
+  return {
+      {"threads", peaks.threads},
+      {"instruction_set", peaks.instruction_set},
+      {"fma_gflops", {{"float32", or_null(peaks.fma_f32)}, {"float64", or_null(peaks.fma_f64)}}},
+      {"avx512_bf16_gflops", or_null(peaks.avx512_bf16)},
+      {"amx_bf16_gflops", or_null(peaks.amx_bf16)},
+      {"read_gbytes_per_s", or_null(peaks.read_gbytes_per_s)},
+      {"read_bytes", peaks.read_bytes}};
+}
+
+std::string peaks_line(const Peaks& peaks) {
+  std::string text = cat("peaks on ", counted(peaks.threads, "thread"), ":");
+  const auto add = [&](const char* what, const std::optional<double>& value, const char* unit) {
+    if (value) text += cat(text.back() == ':' ? " " : ", ", what, " ", fixed(*value, 1), unit);
+  };
+  add("float32 multiply-adds", peaks.fma_f32, " GFLOP/s");
+  add("float64 multiply-adds", peaks.fma_f64, " GFLOP/s");
+  add("AVX512-BF16", peaks.avx512_bf16, "");
+  add("AMX", peaks.amx_bf16, "");
+  add("reads", peaks.read_gbytes_per_s, " GB/s");
+  return text;
 }
 
 Json number(double value) {

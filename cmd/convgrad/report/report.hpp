@@ -38,6 +38,18 @@ class Report {
 };
 using ReportPointer = std::unique_ptr<const Report>;
 
+// Is made as it is printed, and ends with status 0.
+class PlainReport final : public Report {
+ public:
+  PlainReport(std::string text, Json fields) : text_(std::move(text)), fields_(std::move(fields)) {}
+  std::string text() const override { return text_; }
+  Json json() const override { return fields_; }
+
+ private:
+  std::string text_;
+  Json fields_;
+};
+
 // Says whether one thing is as another: that is its status.
 class MatchReport : public Report {
  public:
@@ -68,6 +80,9 @@ Json tensors_json(const Tensors& tensors);
 // would read an archive's directory again.
 TensorReport tensor_report(const std::string& path, const NpyHeader& header, bool is_hashed,
                            const std::function<NpyReader()>& open = {});
+// Describes a file that is made here, and is not read.
+TensorReport made_tensor(const std::string& path, DType dtype,
+                         const std::vector<std::int64_t>& shape);
 // Adds a file with its hash, and nothing for a stream.
 void add_tensor(const std::string& name, const std::string& path, Tensors& tensors);
 // Does the same with a gradient that was written, to a stream or as a raw file too.
@@ -82,6 +97,8 @@ Json part_json(const PartialFile& file);  // what it holds
 Json machine_json(const Machine& machine);
 Json cuda_json(const CudaInfo& info);
 Json peaks_json(const Peaks& peaks);
+std::string peaks_line(const Peaks& peaks);  // "peaks on 2 threads: float32 ..."
+Json or_null(const std::optional<double>& value);
 
 struct JobTiming {
   Timing timing;

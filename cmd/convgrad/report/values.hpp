@@ -78,8 +78,8 @@ class TensorHash {
 
 std::string hash_of_values(NpyReader reader);
 
-// Returns that of all bytes of a file, as sha256sum prints them. Throws Error(input) if it is no
-// regular file or cannot be opened, and Error(runtime) if reading fails.
+// Returns that of all bytes of a regular file, as sha256sum prints them. Throws Error(input) if it
+// cannot be opened, and Error(runtime) if reading fails.
 std::string hash_of_file(const std::string& path);
 
 }  // namespace convgrad::cli
