@@ -14,6 +14,7 @@ class Faults(DiagnosisTest):
     def test_every_simulated_fault_is_documented(self):
         kinds = "".join(path.read_text() for path in (ROOT / "tests/tools/diagnosis").glob("kinds_of_*.cpp"))
         names = set(re.findall(r"[a-z]+(?:_[a-z]+)+", "".join(re.findall(r'"[a-z_+]+"', kinds))))
+        names -= {"out_backprop"}   # a word of a text
         self.assertGreater(len(names), 30)
         self.assertLessEqual(names, DOCUMENTED)
 
