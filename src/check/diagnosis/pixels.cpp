@@ -234,18 +234,18 @@ std::vector<Candidate> find_ranges(const WgradProblem& pb, const std::vector<Clu
                                    int least_usual) {
   if (clues.empty()) return {};
   Ranges ranges = {pb, clues, added, least_usual};
-  std::vector<Candidate>& found = ranges.found;
   // Rows and chunks first: single pixels have many more ends.
   for (const bool fine : {false, true}) {
-    if (!found.empty()) break;
+    if (!ranges.found.empty()) break;
     for (const Pixels& walk : walks) ranges.find_by(walk, fine);
   }
+  std::vector<Candidate> found = std::move(ranges.found);
   std::sort(found.begin(), found.end(), before);
   std::erase_if(found, [form = found.empty() ? 0 : found[0].form](const Candidate& c) {
     return c.form > form;
   });
   found.resize(std::min(found.size(), kMostCandidates));
-  return std::move(found);
+  return found;
 }
 
 // Returns change(clue, terms, pixel) of each clue's terms: what a fault adds there.
