@@ -78,8 +78,10 @@ void Evidence::find_where() {
   const double seen = mark_planes(marks);
   if (seen < kLeastSeen) return;
   const Place by_planes = place_of(problem(), marks);
-  // Where a few entries look right by chance, the planes say in fewer words what is wrong.
-  const bool better = !by_planes.everything && seen >= kMostSeen && by_planes.bits < where_.bits;
+  // Where a few entries look right by chance, the planes say in fewer words what is wrong, if any
+  // do.
+  const bool better = !by_planes.everything && !by_planes.text.empty() && seen >= kMostSeen &&
+                      by_planes.bits < where_.bits;
   if (found && !better) return;
   for (const std::size_t at : all_) inside_[at] = marks[at].mark == Mark::in;
   where_ = by_planes;
@@ -112,7 +114,7 @@ double Evidence::mark_planes(std::vector<Marked>& marks) const {
     if (!wrong) others.add(errors_[at]);
   }
   if (others.count > 0 && others.wrong()) return 0;
-  return in > 0 ? seen / in : 0;
+  return in > 0 ? seen / in : 1;
 }
 
 Positions Evidence::choose(std::size_t count) const {
