@@ -15,8 +15,9 @@ using Instead = Filling::Instead;
 // To choose one of the parts of the gradient, or one of some types and roundings, costs so many
 // bits; scripts/measure_diagnosis names as many faults with none and with twice as many.
 constexpr double kInsteadBits = 8, kNarrowBits = 4;
-// Fewer numbers than that may have few digits for reasons of their own: sums of ones.
-constexpr std::size_t kLeastDifferent = 8;
+// Fewer numbers than that may have few digits for reasons of their own: sums of ones that stop. A
+// gradient within one power of two, cut off, had 6.
+constexpr std::size_t kLeastDifferent = 4;
 
 int all_digits(DType dtype) { return static_cast<int>(-std::log2(unit_roundoff(dtype))); }
 
