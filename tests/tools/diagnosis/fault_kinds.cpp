@@ -156,6 +156,7 @@ std::vector<Kind> all_kinds() {
   add_scales(kinds);
   add_blocks(kinds);
   add_single(kinds);
+  add_winograd(kinds);
   add_unknown(kinds);
   add_fillings(kinds);
   return kinds.list;

@@ -78,6 +78,7 @@ void add_kernels(Kinds& kinds);   // what tiles, lanes and stages of a kernel br
 void add_scales(Kinds& kinds);    // numbers of 8 bits with scales of their own
 void add_blocks(Kinds& kinds);    // blocked layouts
 void add_single(Kinds& kinds);    // a rounding or an order of one channel or tap
+void add_winograd(Kinds& kinds);  // in 16 bits
 void add_unknown(Kinds& kinds);   // none of the faults: nothing must be named
 
 inline double& at(Values& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
