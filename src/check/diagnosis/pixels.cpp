@@ -341,6 +341,7 @@ class Alternatives {
   // Returns what the reading adds to entries at each pixel, less what the definition does.
   Added added_by_reading(const std::vector<Clue>& clues, const Reading& reading) const {
     std::vector<EntryTerms> entries;
+    entries.reserve(clues.size());
     for (const Clue& clue : clues) {
       entries.push_back(entry_terms(pb_, evidence_.index(clue.at)));
     }
