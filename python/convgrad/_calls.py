@@ -27,9 +27,18 @@ class Tried(list):  # type: ignore[type-arg]
         return "\n".join([f"{len(self)} of {len(self)} kinds of data match", *self])
 
 
+def _numpy_module():
+    """numpy, which run() does without."""
+    try:
+        import numpy
+    except ModuleNotFoundError:
+        raise Error("numpy is missing: pip install numpy", 4) from None
+    return numpy
+
+
 def filter_gradient(x, dy, layer, **flags):
     import io
-    import numpy as np
+    np = _numpy_module()
     given = _given(flags)
     arrays, dtype, words = _tensors(x, dy, layer, given)
     done = _run_on_pipes(arrays, [*words, "--output", "-"])
@@ -39,7 +48,7 @@ def filter_gradient(x, dy, layer, **flags):
 def verify(x, dy, dw, layer, save, **flags):
     import json
     import re
-    import numpy as np
+    np = _numpy_module()
     given = _given(flags)
     wanted = {name: given.pop(name) for name in ("golden", "accumulated_on")
               if not isinstance(given.get(name, ""), (str, os.PathLike))}
@@ -108,7 +117,7 @@ def assert_filter_gradient(x, dy, dw, **keywords):
 
 def _fit(x, dy, dw, keywords):
     """Whether the shapes can be those of x, dy and dw in this order."""
-    import numpy as np
+    np = _numpy_module()
     layout = str(keywords["data_format"] or "").upper()
     channels = (1,) if layout in ("NCHW", "NCDHW", "NCW", "CHANNELS_FIRST") else (-1,)
     if not layout and any(keywords[name] is not None for name in ("layer", "problem")):  # which may say either
@@ -128,7 +137,7 @@ def generate(**flags):
 def _made(given):
     """(x, dy, dw), and the problem's line."""
     import json
-    import numpy as np
+    np = _numpy_module()
     with _folder(0) as folder:
         done = _run(["generate", *_words(given), "--json", "--output", folder])
         loaded = (np.load(os.path.join(folder, f"{name}.npy")) for name in ("input", "out_backprop", "gradient"))
@@ -170,7 +179,7 @@ def verify_function(function, problem, dtypes, data, layouts, seed, save, **flag
 
 def _data_of_line(line, layout, kinds, dtypes, seed):
     """(line, kind of data, x, dy, dtype of dw) for each kind and dtype."""
-    import numpy as np
+    np = _numpy_module()
     made, (op, _, *rest), own = _tensors_of_line(line, layout, seed)
     for kind in kinds:
         random = np.random.default_rng(seed)
@@ -225,7 +234,7 @@ def _tensors_of_line(line, layout, seed):
 def _with_signs(dy, problem, seed):
     """What `convgrad generate --signs` makes of dy."""
     import io
-    import numpy as np
+    np = _numpy_module()
     array, dtype = _numpy(dy, "dy")
     words = ["generate", "--signs", seed, "--problem", problem, "--output", "-"]
     if array.dtype.itemsize == 1:  # the file cannot say which
@@ -250,7 +259,7 @@ def _given(flags):
 
 def _tensors(x, dy, layer, given):
     """{option: (what the caller calls it, array)}, the type of x, and the words of the other options."""
-    import numpy as np
+    np = _numpy_module()
     options = ("input", "out_backprop")
     if layer is not None:
         if beside := sorted(_BY_LAYER & given.keys()):
@@ -289,6 +298,10 @@ def _of_layer(layer):
         return layer.transposed, own
     depthwise = hasattr(layer, "depth_multiplier")
     if own and hasattr(layer, "dilation_rate") and "Separable" not in kind and (axes == 2 or not depthwise):  # of Keras
+        activation = getattr(layer.activation, "__name__", type(layer.activation).__name__)
+        if layer.activation is not None and activation != "linear":
+            raise Error(f"layer: its activation is {activation}, expected none: give op, kernel, ... instead of layer, and dy of the "
+                        "convolution alone", 3)
         own.update(strides=layer.strides, dilations=layer.dilation_rate, kernel=layer.kernel_size, data_format=layer.data_format)
         if depthwise:
             own.update(op="depthwise", groups=None)
@@ -301,7 +314,7 @@ def _of_layer(layer):
 def _numpy(array, name):
     """A numpy array in C order, and the name of its type if that is none of numpy's own. A tensor of PyTorch, CuPy, JAX or TensorFlow is
     copied from its device."""
-    import numpy as np
+    np = _numpy_module()
     libraries, dtype = {kind.__module__.partition(".")[0] for kind in type(array).__mro__}, None
     if array is None:
         raise Error(f"{name} is None: was backward() called?", 3)
@@ -387,7 +400,7 @@ def _feed(pipe, array):
 
 def _write(descriptor, array):
     """Writes an array as .npy, and closes the descriptor."""
-    import numpy as np
+    np = _numpy_module()
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         rest = array.reshape(-1).view(np.uint8).data
@@ -412,7 +425,7 @@ def _flag(name, value):
         return [flag, _dtype_name(value)]
     if isinstance(value, (str, os.PathLike)):
         return [flag, os.fspath(value)]
-    import numpy as np
+    np = _numpy_module()
     return [flag, ",".join(map(str, np.ravel(value).tolist()))]
 
 
@@ -435,7 +448,7 @@ def _folder(nbytes):
 
 def _dtype_name(dtype):
     """The name of a dtype of numpy, ml_dtypes, PyTorch, JAX or TensorFlow; a word of a line stays."""
-    import numpy as np
+    np = _numpy_module()
     name = dtype if isinstance(dtype, str) else str(dtype)[6:] if str(dtype).startswith("torch.") else getattr(dtype, "name", None)
     try:
         return name or np.dtype(dtype).name
@@ -444,7 +457,7 @@ def _dtype_name(dtype):
 
 
 def _dtype(name):
-    import numpy as np
+    np = _numpy_module()
     try:
         if name.startswith(("bfloat", "float8")):
             import ml_dtypes

@@ -68,7 +68,8 @@ Values summed(const Case& c, const Transforms& t, DType type) {
   const auto& [d, h, w] = pb.axis;
   const std::int64_t m = std::ssize(t.dy[0]), each = (m + 2) * (m + 2);
   // The tile of a channel whose first pixel is (p, q), transformed and rounded.
-  const auto tile = [&](bool of_x, std::int64_t n, std::int64_t p, std::int64_t q, std::int64_t ch) {
+  const auto tile = [&](bool of_x, std::int64_t n, std::int64_t p, std::int64_t q,
+                        std::int64_t ch) {
     const std::int64_t H = of_x ? h.in : h.out, W = of_x ? w.in : w.out, size = of_x ? m + 2 : m;
     const std::int64_t top = p - (of_x ? h.pad_before : 0), left = q - (of_x ? w.pad_before : 0);
     Values square;
@@ -116,7 +117,8 @@ void add_winograd(Kinds& kinds) {
         };
         if (depth.in > 1 || depth.taps > 1 || !usual(h) || !usual(w)) return d.skip();
         d.values = summed(d.c, t, type);
-        d.words = cat("F(3, ", points.size() - 1, "), whose tiles are rounded to ", dtype_name(type));
+        d.words =
+            cat("F(3, ", points.size() - 1, "), whose tiles are rounded to ", dtype_name(type));
       });
     }
   }
