@@ -242,8 +242,9 @@ SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
 
 std::int64_t tile_step(const WgradProblem& problem, const ChunkGrid& grid, std::int64_t count,
                        std::int64_t most, std::int64_t others) {
-  const std::int64_t tiles = ceil_div(count, most);
-  const std::int64_t tasks = tiles * others * slice_grid(problem, grid).count();
+  const std::int64_t tiles = ceil_div(count, most), all = tiles * others;
+  // Kernels ask for each tile, and an even number stays one.
+  const std::int64_t tasks = all % 2 == 0 ? all : all * slice_grid(problem, grid).count();
   const bool is_one_more =
       tasks % 2 == 1 && tasks < 2 * kFewTasks && flop_count(problem) >= kLeastShared;
   return ceil_div(count, is_one_more ? tiles + 1 : tiles);
