@@ -63,12 +63,14 @@ TEST_CASE("too little memory is said before anything is allocated") {
 
 TEST_CASE("auto takes what suits the shape and the processor") {
   Machine machine;
-  const auto chosen = [&](const ProblemSpec& spec) {
-    return find_kernel(make(spec, DType::f32, true), machine).or_throw()->name;
+  const auto chosen = [&](const ProblemSpec& spec, DType dtype = DType::f32) {
+    return find_kernel(make(spec, dtype, true), machine).or_throw()->name;
   };
   const ProblemSpec dense = {"3x3", "conv2d", 16, 64, 64, 1, {{56, 3}, {56, 3}}};
   const ProblemSpec few = {"3x3 of few channels", "conv2d", 4, 3, 16, 1, {{64, 3}, {64, 3}}};
   const ProblemSpec depthwise = {"3x3", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}};
+  const ProblemSpec narrow = {"3x3, narrow",           "depthwise", 128, 24, 24, 24,
+                              {{56, 3, 2}, {56, 3, 2}}};
   // Portable kernels have 128-bit vectors, which on aarch64 are all that there is.
 #if defined(__aarch64__)
   CHECK(chosen(dense) == "outer_product");
@@ -91,6 +93,8 @@ TEST_CASE("auto takes what suits the shape and the processor") {
   CHECK(chosen(dense) == "outer_product_avx512");
   CHECK(chosen(few) == "outer_product_avx512");
   CHECK(chosen(depthwise) == "streaming_avx512");
+  CHECK(chosen(narrow) == "streaming_avx512");
+  CHECK(chosen(narrow, DType::bf16) == "streaming_avx2");  // 24 are no two vectors of 16
   const char *const other = "outer_product_neon", *const its = "aarch64";
 #elif defined(__aarch64__)
   machine.instruction_sets = {"neon"};

@@ -50,9 +50,8 @@ void set_x_distances(StreamView<Element>& view, const WgradProblem& problem, std
 
 inline constexpr std::int64_t kMostLanes = 64;  // of a panel
 // A tile has so many output channels with one input channel each: 16 vectors of floats, a pixel of
-// which are 16 neighbouring lines. Where nothing is copied it may have more, as long as its sums
-// fit the second cache: memory read in its order took 7.8 ms, not 18.2 (19x19 images, 728
-// channels).
+// which are 16 neighbouring lines. Where nothing is copied it may have more, so that memory is read
+// in its order, as long as its sums fit the second cache.
 inline constexpr std::int64_t kStreamTileK = 256, kWideTileK = 2048, kWideSums = 1 << 16;
 // Groups wider than this fill the lanes of outer_product.
 inline constexpr std::int64_t kMostGroupC = 16;

@@ -44,10 +44,9 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
   return elements * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
-// Reads in place where x and dy allow it, which no packing beats. Else groups are copied, if the
-// copies can be read in place: each value is moved once for all taps and channels of its group.
-// Else they are packed in panels, for which x is moved once for each channel of a group, as every
-// lane needs its own.
+// Reads in place where x and dy allow it. Else groups are copied, if the copies can be read in
+// place: each value is moved once. Else they are packed in panels, for which x is moved once for
+// each channel of a group, as every lane needs its own.
 template <const IsaSet& set>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, TileSums& sums) {
@@ -71,7 +70,8 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 
 // Estimates seconds on one core. A multiply-add waits a little for its operands, half as long
 // again, or twice that where AVX2 picks outputs from two vectors; a packed value takes as long as a
-// few. 16 for each channel of a group is for spreading, lane by lane. One group has few lanes.
+// few, or as many where its pixel fills no vector. 16 for each channel of a group is for spreading,
+// lane by lane. One group has few lanes.
 template <const IsaSet& set>
 double seconds(const WgradProblem& problem) {
   const bool is_double = problem.dtype == DType::f64;
@@ -80,7 +80,9 @@ double seconds(const WgradProblem& problem) {
   const double c = static_cast<double>(problem.group_c());
   const auto copied = [&]<typename Acc>(const StreamingIsa<Acc>& isa) {
     const InPlace reads = reads_in_place(problem);
-    if (reads.x || reads.pairs || GroupTile<Acc>::fits(isa, problem)) return 4.;
+    const bool in_place = reads.x || reads.pairs;
+    if (in_place && static_cast<double>(problem.K) < lanes * (reads.pairs ? 2 : 1)) return 32.;
+    if (in_place || GroupTile<Acc>::fits(isa, problem)) return 4.;
     const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
     return !spreads || is_converted(isa, problem) ? 8. : 6 + c * 16;
   };
