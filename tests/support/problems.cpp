@@ -72,6 +72,8 @@ std::vector<ProblemSpec> basic_problems() {
       {"1x1, one image of several chunks", "conv2d", 1, 19, 17, 1, {{40, 1}, {41, 1}}},
       {"3x3", "conv2d", 3, 16, 32, 1, {{9, 3}, {11, 3}}},
       {"3x3, 20 channels, several chunks", "conv2d", 3, 20, 64, 1, {{20, 3}, {30, 3}}},
+      {"3x3, 18 channels fill a vector with their taps", "conv2d", 2, 18, 18, 1, {{9, 3}, {31, 3}}},
+      {"5x5 s2, 2 groups of 26 to 30", "conv2d", 2, 52, 60, 2, {{17, 5, 2}, {61, 5, 2}}},
       {"3x3 valid", "conv2d", 2, 8, 32, 1, {{9, 3}, {6, 3}}, "VALID"},
       {"3x2 valid, w strided, dilated", "conv2d", 2, 6, 16, 1, {{9, 3}, {13, 2, 2, 2}}, "VALID"},
       {"3x3, wider than a chunk", "conv2d", 1, 4, 8, 1, {{3, 3}, {1100, 3}}},
@@ -148,11 +150,12 @@ std::vector<ProblemSpec> padded_problems() {
   return {{"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}},
           {"depthwise", "depthwise", 2, 4, 4, 4, {{4, 3}, {4, 3}}},
           {"3-D", "conv3d", 1, 3, 16, 1, {{3, 3}, {3, 3}, {3, 3}}},
+          {"18 channels", "conv2d", 1, 18, 18, 1, {{4, 3}, {16, 3}}},
           {"grouped", "conv2d", 1, 4, 8, 2, {{4, 3}, {4, 3}}}};
 }
 
 std::vector<ProblemSpec> many_block_problems() {
-  return {{"many chunks", "conv2d", 40, 5, 9, 1, {{13, 3}, {17, 3}}},
+  return {{"many chunks", "conv2d", 40, 18, 9, 1, {{13, 3}, {17, 3}}},
           {"rows", "conv2d", 2, 3, 20, 1, {{67, 3, 2}, {90, 5}}},
           {"depthwise", "depthwise", 23, 17, 17, 17, {{20, 3}, {21, 3}}},
           {"3-D", "conv3d", 3, 4, 17, 1, {{9, 3}, {12, 3}, {11, 3}}},

@@ -27,8 +27,7 @@ struct AmxRun {
 
 // dy (and turned round: x) is in a[term*a_term + k/16*a_block + pair/16*kAmxTile + k%16*32 +
 // pair%16*2 + half], where runs begin with a tile, and x in b[term*b_term + c/16*b_block + pair*32
-// + c%16*2 + half], where they begin with any pair. Every tile is 1 KiB of neighbours, and whole
-// cache lines.
+// + c%16*2 + half], where they begin with any pair. Every tile is 1 KiB of neighbours.
 struct AmxPanels {
   const AmxBits* a;
   const AmxBits* b;

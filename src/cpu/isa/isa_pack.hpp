@@ -25,19 +25,20 @@ class FirstLanes {
   Index index_;
 };
 
-// Packs channels that are side by side in the file in vectors along them. A panel's vectors may
-// read beyond its `step` channels where that is still inside the tensor; those lanes are never
-// used.
+// Packs channels that are side by side in the file. A panel's vectors may read beyond its `step`
+// channels where that is still inside the tensor; those lanes are never used.
 template <typename Set, typename Scalar, typename Element>
 void pack_along_channels(const PackSource& s, long pixels, long channels, const PanelShape& shape,
                          Element* panel) {
   const Reader<Set, Scalar, Element> from(s);
   constexpr long kLanes = Reader<Set, Scalar, Element>::kLanes;
-  if (channels == shape.step && channels % kLanes == 0) {  // one panel of whole vectors
-    for (long i = 0; i < pixels; ++i, panel += channels) {
-      for (long j = 0; j < channels; j += kLanes) {
-        store(panel + j, from.full(i * s.pixel_stride + j));
-      }
+  const bool is_copy = s.pixel_stride == channels;
+  if (channels == shape.step && (is_copy || channels % kLanes == 0)) {  // in whole vectors
+    const long rows = is_copy ? 1 : pixels, count = is_copy ? pixels * channels : channels;
+    for (long i = 0, at = 0; i < rows; ++i, at += s.pixel_stride, panel += count) {
+      long j = 0;
+      for (; j + kLanes <= count; j += kLanes) store(panel + j, from.full(at + j));
+      if (j < count) store(panel + j, from.first(at + j, count - j));
     }
     return;
   }
@@ -53,7 +54,9 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
     const long at = i * s.pixel_stride, readable = (pixels - 1) * s.pixel_stride + channels - at;
     Element* out = panel + i * step;
     for (long j = 0; j < fetched; j += 64 / sizeof(Scalar)) {
-      __builtin_prefetch(static_cast<const Scalar*>(s.data) + at + kAhead * s.pixel_stride + j);
+      const long next = at + kAhead * s.pixel_stride + j;
+      __builtin_prefetch(static_cast<const Scalar*>(s.data) + next);
+      if (s.second != nullptr) __builtin_prefetch(static_cast<const Scalar*>(s.second) + next);
     }
     // Nearly all panels come first, those of which nothing has to be cut off.
     const long last = channels - step < readable - width ? channels - step : readable - width;
@@ -111,9 +114,8 @@ static inline void transpose_from(V (&rows)[Count]) {
   }
 }
 
-// Packs channels that are apart in the file in squares of lanes x lanes, transposed in registers.
-// Pixel by pixel, each value would be a load of its own, and each from another page where images
-// are large.
+// Packs channels that are apart in the file in squares of lanes x lanes, transposed in registers:
+// pixel by pixel, each value would be a load of its own.
 template <typename Set, typename Scalar, typename Element>
 void pack_along_pixels(const PackSource& s, long pixels, long channels, const PanelShape& shape,
                        Element* panel) {

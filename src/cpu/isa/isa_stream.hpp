@@ -109,8 +109,7 @@ template <typename Set, int Count, typename V>
 
 // Holds Count vectors of sums for each of Rows x Taps, in registers over all runs, for
 // stream_tile() and stream_group_tile(). They meet Count vectors of x that are XStep apart (0: the
-// same one) and of dy, which load_dy(pixel, d) fills in. Sums begin with what is in memory and end
-// there, so that any number of calls, for a few rows each, add to them.
+// same one) and of dy, which load_dy(pixel, d) fills in. Sums begin with what is in memory.
 template <typename Set, int Rows, int Taps, int Count, long XStep, typename Element,
           typename Stored = Element>
 struct RegisterSums {

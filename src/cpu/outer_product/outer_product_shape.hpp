@@ -104,9 +104,23 @@ struct XPanels {
 };
 
 inline constexpr std::int64_t kMostXElements = 128 << 10;  // of panels
-// Channels up to this many join those of neighbouring taps: a register tile has 14 rows, and one of
-// fewer would wait for its sums, of which it needs 8 vectors.
+// Up to this many channels leave sums of a register tile, which has 14 rows, waiting for each
+// other.
 inline constexpr std::int64_t kFewChannels = 16;
+inline constexpr std::int64_t kOuterProductTileC = 64;
+// Tells whether channels of neighbouring taps are joined, as the rows of a register tile: where
+// they are few, and where taps' channels together fill vectors better than those of one, though
+// they meet the padding that taps leave out.
+inline bool joins_taps(const WgradProblem& problem) {
+  const SpatialAxis& w = problem.axis[2];
+  const std::int64_t c = problem.group_c(), k = problem.group_k(), S = w.taps;
+  if (S == 1 || w.stride % w.dilation != 0) return false;
+  if (c <= kFewChannels || c > kOuterProductTileC || S > 32) return c <= kFewChannels;
+  std::int64_t seen = 0;
+  for (std::int64_t s = 0; s < S; ++s) seen += outputs_inside(w, s).size();
+  const auto filled = [](std::int64_t lanes) { return round_up(lanes, 8); };  // half vectors of 16
+  return w.out * filled(S * c) * k < seen * std::min(c * filled(k), k * filled(c)) * 19 / 20;
+}
 
 // `extent` is a chunk's, of elements.
 inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
@@ -127,10 +141,9 @@ inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
   // Each tap is packed for itself where taps are so far apart that most columns between them would
   // be packed for nothing, a row of columns does not fit, or strides leave no column that serves
   // two taps.
-  const bool shares =
-      S == 1 || problem.group_c() <= kFewChannels || spanned_inputs(aw, 1) > aw.stride;
   // Joined channels fill register tiles, which is worth as much packing as without sharing.
-  p.joined = S > 1 && p.tap_columns == 1 && problem.group_c() <= kFewChannels;
+  p.joined = joins_taps(problem);
+  const bool shares = S == 1 || p.joined || spanned_inputs(aw, 1) > aw.stride;
   const std::int64_t dense = 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2);
   const std::int64_t columns = p.columns(q, S);
   const bool near =
@@ -163,7 +176,6 @@ inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
 // cache; others were no faster (docs/measurements/performance.md). In 1x1 filters each packing of
 // dy serves one tap, so that packing is most of the rest.
 inline constexpr std::int64_t kOuterProductTileK = 256;
-inline constexpr std::int64_t kOuterProductTileC = 64;
 inline constexpr std::int64_t kOuterProductTileC1 = 256;
 
 struct OuterProductShape {
@@ -204,14 +216,14 @@ OuterProductShape outer_product_shape(const WgradProblem& problem) {
     if (!set_chunks(problem, pixels, shape)) set_chunks(problem, kMaxChunkPixels, shape);
   }
   const std::int64_t c = problem.group_c(), k = problem.group_k();
-  const std::int64_t few = std::min<std::int64_t>(c, 16);
+  const std::int64_t few = joins_taps(problem) ? c : std::min(c, kFewChannels);
   const XPanels panels = x_panels(problem, shape.halves, shape.extent, few);
   const std::int64_t fit = kMostXElements / (panels.most_lines * panels.most_columns);
   const std::int64_t most_c = std::clamp<std::int64_t>(
       fit, few, problem.taps() == 1 ? kOuterProductTileC1 : kOuterProductTileC);
   const std::int64_t tiles_c = ceil_div(c, most_c), tiles_k = ceil_div(k, kOuterProductTileK);
   const ChunkGrid grid = chunk_grid(problem, shape.pixels);
-  const bool cuts_c = c > kFewChannels;
+  const bool cuts_c = c > few;
   shape.c =
       cuts_c ? tile_step(problem, grid, c, most_c, problem.groups * tiles_k) : ceil_div(c, tiles_c);
   shape.k = cuts_c ? ceil_div(k, tiles_k)
@@ -239,9 +251,8 @@ RegisterTile register_tile(const OuterProductIsa<Element>& isa, std::int64_t row
              static_cast<double>(lanes);
     };
     const std::int64_t whole = columns / most, rest = columns % most;
-    // One vector of columns, where more are not needed, makes panels half as large.
     return RegisterTile{
-        step, columns <= lanes ? lanes : most,
+        step, std::min(columns, most),
         static_cast<double>(ceil_div(rows, step)) *
             (static_cast<double>(whole) * cost(most) + (rest > 0 ? cost(rest) : 0))};
   };

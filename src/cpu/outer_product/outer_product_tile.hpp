@@ -15,8 +15,7 @@ namespace convgrad {
 // Lists rows of pixels as runs that a register tile goes through, and what is fetched meanwhile.
 //
 // While a chunk is computed, the next one is fetched into the second cache, a line for every few
-// pixels of the last register tiles: late enough to be still there when it is packed. From the
-// start of a chunk on, it would evict panels of many channels (docs/measurements/performance.md).
+// pixels of the last register tiles: earlier it would evict panels of many channels.
 class RunList {
  public:
   // Starts a chunk whose register tiles go through `steps` elements of dy in each of `calls` calls.
@@ -58,12 +57,10 @@ class RunList {
   }
 
  private:
-  // Runs end with pieces of memory. Pieces of few lines, as with few channels of many, would make
-  // them so short that listing them takes longer than waiting for what they fetch.
+  // Runs end with pieces of memory: listing those of few lines would take longer than waiting.
   static constexpr std::int64_t kLeastPiece = 4 * LineCursor::kLineBytes;
 
-  // Lines are so many pixels apart, at most: one with each pixel keeps loads waiting (1x1 from 64
-  // to 24 channels: 14.1 ms, 4 apart 10.9).
+  // Lines are so many pixels apart, at most: one with each pixel keeps loads waiting.
   static constexpr std::int64_t kMostApart = 4;
 
   LineCursor fetch_;

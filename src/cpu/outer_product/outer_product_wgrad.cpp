@@ -41,9 +41,8 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 
 // Estimates seconds on one core with `peak` vector multiply-adds of float a second; double takes as
 // long for half as many. Packing moves x once or more for each tile of k, dy for each tile of c,
-// and finds out where each pixel is, but where rows are copied as they are.
-// Joined tiles have fewer filter rows to go through, and rows that are broadcast to wide vectors
-// are turned round, which is what the third is for.
+// and finds out where each pixel is, but where rows are copied. Joined tiles have fewer filter rows
+// to go through; rows that are broadcast to wide vectors are turned round, which takes a third.
 template <typename Element>
 double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa, double peak) {
   const OuterProductShape shape = outer_product_shape<Element>(problem);
