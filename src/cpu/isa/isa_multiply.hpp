@@ -3,9 +3,8 @@
 // computes vectors of 64 bytes in two steps saves one.
 //
 // Each sum waits for the one of the pixel before, 4 cycles, and two can be computed in a cycle, so
-// at least 8 sums keep both units busy. More of them save loads: a pixel takes M + NV of them for
-// M * NV multiply-adds, so the largest tile that fits the registers wins. NV = 2 leaves M free; NV
-// = 3 is for an odd number of vectors, of which the last would have too few sums.
+// at least 8 sums keep both units busy. More of them save loads, M + NV for M * NV multiply-adds.
+// NV = 3 is for an odd number of vectors, of which the last would have too few sums.
 #pragma once
 
 #include "cpu/isa/isa_load.hpp"

@@ -173,8 +173,7 @@ inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
 }
 
 // These limit a tile: dy's panels (512 x 256 floats, 512 KiB) and x's (512 KiB) share the second
-// cache; others were no faster (docs/measurements/performance.md). In 1x1 filters each packing of
-// dy serves one tap, so that packing is most of the rest.
+// cache. In 1x1 filters each packing of dy serves one tap, so that packing is most of the rest.
 inline constexpr std::int64_t kOuterProductTileK = 256;
 inline constexpr std::int64_t kOuterProductTileC1 = 256;
 
@@ -205,8 +204,8 @@ inline bool set_chunks(const WgradProblem& problem, std::int64_t pixels, OuterPr
   return is_row && n * z * p * q <= kMaxChunkPixels && (grid.count % 2 == 0 || grid.count == 1);
 }
 
-// Tiles are equal parts: a thin remainder would fill no register tile. They have as many channels
-// of x as a panel for all taps has room for.
+// Tiles are equal parts, of whole vectors of dy: a thin remainder would fill no register tile. They
+// have as many channels of x as a panel for all taps has room for.
 template <typename Element>
 OuterProductShape outer_product_shape(const WgradProblem& problem) {
   OuterProductShape shape;
@@ -226,8 +225,10 @@ OuterProductShape outer_product_shape(const WgradProblem& problem) {
   const bool cuts_c = c > few;
   shape.c =
       cuts_c ? tile_step(problem, grid, c, most_c, problem.groups * tiles_k) : ceil_div(c, tiles_c);
-  shape.k = cuts_c ? ceil_div(k, tiles_k)
-                   : tile_step(problem, grid, k, kOuterProductTileK, problem.groups * tiles_c);
+  const std::int64_t even =
+      cuts_c ? ceil_div(k, tiles_k)
+             : tile_step(problem, grid, k, kOuterProductTileK, problem.groups * tiles_c);
+  shape.k = std::min(round_up(even, 16), k);
   shape.x = x_panels(problem, shape.halves, shape.extent, shape.c);
   return shape;
 }
