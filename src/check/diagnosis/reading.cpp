@@ -225,6 +225,7 @@ std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int
   const Range &in = reading.in[a], &out = reading.out[a];
   const std::int64_t parts = reading.parts[a];
   std::vector<std::int64_t> result;
+  result.reserve(static_cast<std::size_t>(axis.out));
   for (std::int64_t o = 0; o < axis.out; ++o) {
     std::int64_t at = input_at(axis, o, tap);
     const bool inside = at >= 0 && at < axis.in;
