@@ -165,7 +165,7 @@ inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
   const double most =
       static_cast<double>(kMostXElements) / static_cast<double>(p.most_columns * channels);
   p.most_lines = rows;
-  if (by_filter <= most && by_filter <= by_row) {
+  if (by_filter <= most && by_filter < by_row) {
     p.reuse = Reuse::filter;
     p.most_lines = static_cast<std::int64_t>(by_filter);
   }
@@ -173,7 +173,7 @@ inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
 }
 
 // These limit a tile: dy's panels (512 x 256 floats, 512 KiB) and x's (512 KiB) share the second
-// cache. In 1x1 filters each packing of dy serves one tap, so that packing is most of the rest.
+// cache. C1 is for panels of a filter row: few taps are all that a packing of dy serves.
 inline constexpr std::int64_t kOuterProductTileK = 256;
 inline constexpr std::int64_t kOuterProductTileC1 = 256;
 
@@ -219,16 +219,15 @@ OuterProductShape outer_product_shape(const WgradProblem& problem) {
   const XPanels panels = x_panels(problem, shape.halves, shape.extent, few);
   const std::int64_t fit = kMostXElements / (panels.most_lines * panels.most_columns);
   const std::int64_t most_c = std::clamp<std::int64_t>(
-      fit, few, problem.taps() == 1 ? kOuterProductTileC1 : kOuterProductTileC);
+      fit, few, panels.reuse == Reuse::filter ? kOuterProductTileC : kOuterProductTileC1);
   const std::int64_t tiles_c = ceil_div(c, most_c), tiles_k = ceil_div(k, kOuterProductTileK);
   const ChunkGrid grid = chunk_grid(problem, shape.pixels);
   const bool cuts_c = c > few;
   shape.c =
       cuts_c ? tile_step(problem, grid, c, most_c, problem.groups * tiles_k) : ceil_div(c, tiles_c);
-  const std::int64_t even =
-      cuts_c ? ceil_div(k, tiles_k)
-             : tile_step(problem, grid, k, kOuterProductTileK, problem.groups * tiles_c);
-  shape.k = std::min(round_up(even, 16), k);
+  shape.k = cuts_c ? ceil_div(k, tiles_k)
+                   : tile_step(problem, grid, k, kOuterProductTileK, problem.groups * tiles_c);
+  shape.k = std::min(round_up(shape.k, 16), k);
   shape.x = x_panels(problem, shape.halves, shape.extent, shape.c);
   return shape;
 }
