@@ -126,8 +126,7 @@ class Bench:
             of = {row["column"]: row for row in rows if row["layer"] == layer["name"]}
             if not of:
                 continue
-            # TF32 is another computation.
-            own = [row for name, row in of.items() if name.startswith("cuda_") and name != "cuda_mma_tf32" and "ms" in row]
+            own = [row for name, row in of.items() if name.startswith("cuda_") and "ms" in row]
             best = min(own, key=lambda row: row["ms"], default={})
             auto = of.get("auto", {})
             ratio = ratio_of(of)

@@ -14,7 +14,6 @@ SMOKE = (
     ("mma", "cuda_mma", "float16", "conv2d --shape 2,14,14,64 -k 3 --out-channels 136 -p same"),
     ("mma wide", "cuda_mma", "bfloat16", "conv2d --shape 2,14,14,128 -k 1 --out-channels 128 -p same"),
     ("f64", "cuda_mma_f64", "float64", "conv2d --shape 2,14,14,24 -k 3 --out-channels 40 -p same"),
-    ("tf32", "cuda_mma_tf32", "float32", "conv2d --shape 2,14,14,32 -k 3 --out-channels 72 -p same"),
     ("packing", "cuda_mma", "float16", "conv2d --shape 2,5,13,14 -k 3 --out-channels 9 -p same -f NCHW"),
     ("cudnn", "cudnn", "float32", "conv2d --shape 2,14,14,16 -k 3 --out-channels 32 -p same"),
     ("wgmma 1x1, one slab", "cuda_wgmma", "float16", "conv2d --shape 1,8,8,128 -k 1 --out-channels 128 -p same"),

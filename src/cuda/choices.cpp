@@ -119,7 +119,6 @@ std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes) {
 
 TileChoice mma_choice(const WgradProblem& problem) {
   if (problem.dtype == DType::f64) return tiles_of<MmaF64Gemm, MmaF64Gemm>(problem);
-  if (problem.dtype == DType::f32) return tiles_of<MmaTf32Gemm, MmaTf32Gemm>(problem);
   return tiles_of<Mma16Wide<Float16>, Mma16Narrow<Float16>>(problem);
 }
 

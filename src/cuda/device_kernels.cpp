@@ -89,9 +89,6 @@ std::string mma_why_not(const WgradProblem& problem, const Device& device) {
   return tensor_cores_why_not(problem, device, dtype_bytes(problem.dtype) == 2,
                               "float16 and bfloat16");
 }
-std::string mma_tf32_why_not(const WgradProblem& problem, const Device& device) {
-  return tensor_cores_why_not(problem, device, problem.dtype == DType::f32, "float32");
-}
 std::string mma_f64_why_not(const WgradProblem& problem, const Device& device) {
   return tensor_cores_why_not(problem, device, problem.dtype == DType::f64, "float64");
 }
@@ -175,8 +172,6 @@ std::span<const DeviceKernel> device_kernels() {
        gemm_packed_bytes},
       {"cuda_simt_gemm", "implicit GEMM without tensor cores, for every problem", always,
        simt_why_not, tiles_of<cuda::simt_choice>, gemm_packed_bytes},
-      {"cuda_mma_tf32", "cuda_mma for float32 rounded to TF32 (11 bits); by name only", kByNameOnly,
-       mma_tf32_why_not, tiles_of<cuda::mma_choice>, gemm_packed_bytes, false, false},
       {"cudnn_any", "cuDNN 9's first choice, whose bits may differ from run to run; by name only",
        kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, true, false},
       {"cudnn", "cuDNN 9, if it is installed, deterministic; its result is rounded to the dtype",

@@ -177,8 +177,6 @@ void launch_gemm(Runtime& runtime, std::string_view kernel, const WgradProblem& 
     });
   } else if (kernel == "cuda_mma_f64") {
     run.template operator()<MmaF64Gemm, MmaF64Gemm>();
-  } else if (kernel == "cuda_mma_tf32") {
-    run.template operator()<MmaTf32Gemm, MmaTf32Gemm>();
   } else if (problem.dtype == DType::f16) {
     run.template operator()<Mma16Wide<Float16>, Mma16Narrow<Float16>>();
   } else {

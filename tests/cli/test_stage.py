@@ -160,7 +160,7 @@ class Cases(CliTest):
         session = self.steps.Session("bench", 60)
         one = bench.Bench(session, "float32")
         layer = one.layers[0]
-        for column, ms in (("auto", 2.0), ("cuda_simt_gemm", 2.1), ("cuda_mma_tf32", 0.5), ("PyTorch", 1.0)):
+        for column, ms in (("auto", 2.0), ("cuda_simt_gemm", 2.1), ("PyTorch", 1.0)):
             one.add(layer, column, status="ok", algorithm="cuda_simt_gemm", ms=ms, gflops=1000.0, gbytes_per_s=10.0)
         one.add(layer, "cudnn", status="none", reason="libcudnn.so.9 is not installed")
         table = one.table()

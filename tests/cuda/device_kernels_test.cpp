@@ -193,27 +193,6 @@ TEST_CASE("what only meets padding contributes nothing on a device") {
   }
 }
 
-TEST_CASE("TF32 errs as 11 bits do, and no more") {
-  const WgradProblem problem =
-      make({"1x1", "conv2d", 1, 16, 24, 1, {{16, 1}, {32, 1}}}, DType::f32, true);
-  const auto x = filled(DType::f32, problem.x_count(), Fill::normal, 1);
-  const auto dy = filled(DType::f32, problem.dy_count(), Fill::normal, 2);
-  const Expected reference = device_reference_of(problem, x.data(), dy.data());
-  const auto mean_error = [&](std::string_view kernel) {  // root mean square
-    const auto got = emulated_sums(plan_with(problem, kernel), x.data(), dy.data());
-    double squares = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      squares += std::pow((got[i] - reference.values[i]) / reference.magnitudes[i], 2);
-    }
-    return std::sqrt(squares / static_cast<double>(got.size()));
-  };
-  const double plain = mean_error("cuda_simt_gemm"), tf32 = mean_error("cuda_mma_tf32");
-  CAPTURE(plain);
-  CAPTURE(tf32);
-  CHECK(tf32 > 100 * plain);
-  CHECK(tf32 < 0x1p-10);
-}
-
 TEST_CASE("operands in shared memory are described as the PTX manual says") {
   // The address and both offsets in 16 bytes; 1 for the 128-byte swizzle, 2 for that of 64 bytes.
   CHECK(cuda::operand_at(0x12800, 128, 0x2000) == 0x4000004002001280u);

@@ -45,7 +45,7 @@ Acc multiplied(Acc c, Left&& left, Right&& right) {
     for (int k = 0; k < Op::kK; ++k) c = std::fma(left(k), right(k), c);
   } else {
     constexpr bool kHopper = Op::kM == 64;
-    constexpr int kFused = std::is_same_v<Op, cuda::MmaTf32> ? 4 : kHopper ? 16 : 8;
+    constexpr int kFused = kHopper ? 16 : 8;
     for (int first = 0; first < Op::kK; first += kFused) {
       double products[kFused];
       for (int i = 0; i < kFused; ++i) products[i] = left(first + i) * right(first + i);

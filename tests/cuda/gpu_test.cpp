@@ -37,12 +37,9 @@ bool is_asked_for(const DeviceKernel& kernel) {
   return name == nullptr || kernel.name == name;
 }
 
-// TF32 has 11 bits, which small integers fit; cuDNN has a test of its own.
-bool is_run(const DeviceKernel& kernel, const WgradProblem& problem, const Device& device,
-            Fill fill = Fill::normal) {
-  const bool fits = fill == Fill::small_integers && kernel.name == "cuda_mma_tf32";
-  return (kernel.is_exact || fits) && is_asked_for(kernel) &&
-         kernel.why_not(problem, device).empty();
+// cuDNN has a test of its own.
+bool is_run(const DeviceKernel& kernel, const WgradProblem& problem, const Device& device) {
+  return kernel.is_exact && is_asked_for(kernel) && kernel.why_not(problem, device).empty();
 }
 
 // Calls check(problem, options, x, dy, reference) for each kernel that is tested.
@@ -54,7 +51,7 @@ void for_each_kernel(std::span<const ProblemSpec> specs, Fill fill, Check&& chec
       specs, kDTypes, fill, [&](const WgradProblem& problem, const auto& x, const auto& dy) {
         const Expected reference = device_reference_of(problem, x.data(), dy.data());
         for (const DeviceKernel& kernel : device_kernels()) {
-          if (!is_run(kernel, problem, *found, fill)) continue;
+          if (!is_run(kernel, problem, *found)) continue;
           CAPTURE(kernel.name);
           check(problem, options_for(*found, kernel.name), x.data(), dy.data(), reference);
         }

@@ -79,7 +79,6 @@ const Case kCases[] = {
      true,
      {"short chunk", "conv2d", 2, 8, 8, 1, {{57, 1}, {64, 1}}},
      one_partition},
-    {"cuda_mma_tf32", f32, true, {"1x1", "conv2d", 1, 24, 40, 1, {{30, 1}, {41, 1}}}},
     {"cuda_mma_f64", f64, false, {"1x2", "conv2d", 1, 24, 40, 1, {{15, 1}, {41, 2}}}},
     {"cuda_wgmma", bf16, true, {"1x1", "conv2d", 1, 72, 136, 1, {{30, 1}, {41, 1}}}},
     {"cuda_wgmma", bf16, true, {"3x3", "conv2d", 3, 40, 24, 1, {{18, 3}, {11, 3}}}},

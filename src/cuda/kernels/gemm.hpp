@@ -57,15 +57,6 @@ struct MmaF64Operand : SingleOperand<double> {
   // A half of a warp reads four values of k, 8 banks (32 bytes) apart, by four channels.
   static constexpr int kM = 32, kN = 32, kPad = 4;
 };
-struct MmaTf32Operand : SingleOperand<float> {
-  using Op = MmaTf32;
-  // A warp reads four values of k, 8 banks apart, by eight channels.
-  static constexpr int kM = 32, kN = 32, kPad = 8;
-  template <class Fragment>
-  CONVGRAD_HD static void set(Fragment& fragment, int e, float value) {
-    fragment.word[e] = tf32_nearest(value);
-  }
-};
 
 // Returns the place of channel `at` in a row of 16-bit elements in shared memory. ldmatrix reads 16
 // bytes of each of eight rows at a time; rows are multiples of 128 bytes, so without a swizzle all
@@ -290,7 +281,6 @@ template <typename Scalar>
 using Mma16Wide = Gemm<Mma16Operand<Scalar>, 2, 4, 4>;
 template <typename Scalar>
 using Mma16Narrow = Gemm<Mma16Operand<Scalar>, 1, 2, 4>;
-using MmaTf32Gemm = Gemm<MmaTf32Operand, 2, 4, 4>;
 // There are three stages, as a float64 takes as much memory as four 16-bit elements.
 using MmaF64Gemm = Gemm<MmaF64Operand, 2, 2, 3>;
 // 64 x 64 sums, and 32 x 32.

@@ -58,42 +58,11 @@ struct Mma16 : MmaSums {
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
 
-// Fragments of elements of 32 or 64 bits have one in each register.
-struct MmaSingles : MmaSums {
-  CONVGRAD_HD static void a_place(int lane, int e, int& row, int& k) {
-    row = lane / 4 + e % 2 * 8;
-    k = lane % 4 + e / 2 * 4;
-  }
-  CONVGRAD_HD static void b_place(int lane, int e, int& k, int& column) {
-    k = lane % 4 + e * 4;
-    column = lane / 4;
-  }
-};
-
-// Is m16n8k8 for float32 of which the upper 19 bits are read (sign, 8 of exponent, 10 of fraction),
-// C in float32.
-struct MmaTf32 : MmaSingles {
-  static constexpr int kM = 16, kN = 8, kK = 8;
-  static constexpr int kElementsA = 4, kElementsB = 2, kElementsC = 4;
-  using A = Words<4>;
-  using B = Words<2>;
-  using C = float[kElementsC];
-
-  CONVGRAD_HD static double a_value(const A& a, int e) {
-    return bits_float(a.word[e] & 0xffffe000u);
-  }
-  CONVGRAD_HD static double b_value(const B& b, int e) {
-    return bits_float(b.word[e] & 0xffffe000u);
-  }
-
-  CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
-};
-
 // Is m16n8k16 for float64, which compute capability 9.0 has. Before it there is m8n8k4 alone; its
 // fragments are parts of these, so eight of them take its place. Either adds the products one by
 // one with a fused multiply-add each, k upwards (Xie et al., MMA-Sim, arXiv:2511.10909, measured
 // that; the PTX manual says only that each is as exact as fma), so the bits are the same.
-struct MmaF64 : MmaSingles {
+struct MmaF64 : MmaSums {
   static constexpr int kM = 16, kN = 8, kK = 16;
   static constexpr int kElementsA = 8, kElementsB = 4, kElementsC = 4;
   struct A {
@@ -104,6 +73,14 @@ struct MmaF64 : MmaSingles {
   };
   using C = double[kElementsC];
 
+  CONVGRAD_HD static void a_place(int lane, int e, int& row, int& k) {
+    row = lane / 4 + e % 2 * 8;
+    k = lane % 4 + e / 2 * 4;
+  }
+  CONVGRAD_HD static void b_place(int lane, int e, int& k, int& column) {
+    k = lane % 4 + e * 4;
+    column = lane / 4;
+  }
   CONVGRAD_HD static double a_value(const A& a, int e) { return a.value[e]; }
   CONVGRAD_HD static double b_value(const B& b, int e) { return b.value[e]; }
 
@@ -141,12 +118,6 @@ struct Fma {
   }
 };
 
-// Rounds to the 10 stored bits of TF32, ties away from zero, as cvt.rna.tf32 does.
-CONVGRAD_HD std::uint32_t tf32_nearest(float value) {
-  const std::uint32_t bits = float_bits(value);
-  return is_finite(value) ? (bits + 0x1000u) & 0xffffe000u : bits;
-}
-
 #if defined(__CUDACC__)
 #define CONVGRAD_MMA(INSTRUCTION)                                                                \
   asm volatile(INSTRUCTION " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"              \
@@ -161,9 +132,6 @@ CONVGRAD_HD void Mma16<Float16>::multiply(C& c, const A& a, const B& b) {
 template <>
 CONVGRAD_HD void Mma16<BFloat16>::multiply(C& c, const A& a, const B& b) {
   CONVGRAD_MMA("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32");
-}
-CONVGRAD_HD void MmaTf32::multiply(C& c, const A& a, const B& b) {
-  CONVGRAD_MMA("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32");
 }
 CONVGRAD_HD void MmaF64::multiply(C& c, const A& a, const B& b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
