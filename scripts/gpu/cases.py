@@ -20,7 +20,10 @@ SMOKE = (
     ("wgmma 1x1", "cuda_wgmma", "bfloat16", "conv2d --shape 3,28,28,128 -k 1 --out-channels 136 -p same"),
     ("wgmma 3x3 padded", "cuda_wgmma", "float16", "conv2d --shape 2,14,14,72 -k 3 --out-channels 128 -p same"),
     ("wgmma stride 2", "cuda_wgmma", "float16", "conv2d --shape 2,28,28,64 -k 3 -s 2 --out-channels 64 -p same"),
-    ("wgmma stride 3", "cuda_wgmma", "bfloat16", "conv2d --shape 2,29,30,64 -k 3 -s 3 --out-channels 64 -p same"))
+    ("wgmma stride 3", "cuda_wgmma", "bfloat16", "conv2d --shape 2,29,30,64 -k 3 -s 3 --out-channels 64 -p same"),
+    ("bf16x3 1x1, one slab", "cuda_wgmma_bf16x3", "float32", "conv2d --shape 1,8,8,128 -k 1 --out-channels 128 -p same"),
+    ("bf16x3 3x3 padded", "cuda_wgmma_bf16x3", "float32", "conv2d --shape 2,14,14,72 -k 3 --out-channels 128 -p same"),
+    ("bf16x3 stem", "cuda_wgmma_bf16x3", "float32", "conv2d --shape 3,57,61,3 -k 7 -s 2 --out-channels 64 -p same -f NCHW"))
 
 
 def show_machine(session):

@@ -113,8 +113,9 @@ ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_cha
 std::int64_t gemm_unit(const WgradProblem& problem) { return 16 / dtype_bytes(problem.dtype); }
 
 std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes) {
-  // The copy has whole pixels, and room to align what follows.
-  return choice.packs ? bytes / choice.channels * choice.pitch + 256 : 0;
+  // The copy has whole pixels, and room to align what follows. Three terms are 6 bytes for 4.
+  const std::int64_t copied = bytes / choice.channels * choice.pitch;
+  return choice.packs ? (choice.terms > 1 ? copied / 2 * 3 : copied) + 256 : 0;
 }
 
 TileChoice mma_choice(const WgradProblem& problem) {

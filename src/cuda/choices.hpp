@@ -27,10 +27,11 @@ TileChoice mma_choice(const WgradProblem& problem);
 
 // Says how a kernel wants the channels of x or dy that takes `unit` neighbours of a group together:
 // contiguous, with `pitch` elements for those of each group; where it takes single ones, for all.
-// Where `packs`, a block has to be copied for that (pack.hpp).
+// Where `packs`, a block has to be copied for that (pack.hpp), as so many terms.
 struct ChannelChoice {
   std::int64_t groups, channels, pitch;
   bool packs;
+  int terms = 1;
 };
 ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_channels,
                              std::int64_t unit);

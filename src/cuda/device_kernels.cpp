@@ -93,10 +93,13 @@ std::string mma_f64_why_not(const WgradProblem& problem, const Device& device) {
   return tensor_cores_why_not(problem, device, problem.dtype == DType::f64, "float64");
 }
 
-// ---- cuda_wgmma ----
+// ---- cuda_wgmma and cuda_wgmma_bf16x3 ----
 
+template <bool kFloat32>
 std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
-  std::string reason = mma_why_not(problem, device);
+  std::string reason =
+      kFloat32 ? tensor_cores_why_not(problem, device, problem.dtype == DType::f32, "float32")
+               : mma_why_not(problem, device);
   if (!reason.empty()) return reason;
   if (device.major != 9 || device.minor != 0) {
     return cat("it needs compute capability 9.0 itself, and the device has ", device.major, ".",
@@ -161,8 +164,8 @@ std::span<const DeviceKernel> device_kernels() {
   static const auto table = std::to_array<DeviceKernel>({
       {"cuda_wgmma",
        "by the matrix instructions and bulk copies of capability 9.0, x once for taps",
-       not_depthwise, wgmma_why_not, wgmma_tiles, cuda::taps_packed_bytes, false, true, nullptr,
-       wgmma_schedule},
+       not_depthwise, wgmma_why_not<false>, wgmma_tiles, cuda::taps_packed_bytes, false, true,
+       nullptr, wgmma_schedule},
       {"cuda_streaming", "depthwise, small groups, few channels: one pass, taps in registers",
        for_few_channels, streaming_why_not, tiles_of<cuda::depthwise_choice>,
        streaming_packed_bytes, false, true, cuda::depthwise_chunks},
@@ -172,6 +175,10 @@ std::span<const DeviceKernel> device_kernels() {
        gemm_packed_bytes},
       {"cuda_simt_gemm", "implicit GEMM without tensor cores, for every problem", always,
        simt_why_not, tiles_of<cuda::simt_choice>, gemm_packed_bytes},
+      {"cuda_wgmma_bf16x3",
+       "cuda_wgmma for float32 as three bfloat16, in six products; by name only", kByNameOnly,
+       wgmma_why_not<true>, wgmma_tiles, cuda::taps_packed_bytes, false, true, nullptr,
+       wgmma_schedule},
       {"cudnn_any", "cuDNN 9's first choice, whose bits may differ from run to run; by name only",
        kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, true, false},
       {"cudnn", "cuDNN 9, if it is installed, deterministic; its result is rounded to the dtype",

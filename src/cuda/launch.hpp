@@ -70,7 +70,8 @@ template <class Runtime>
 View packed_view(Runtime& runtime, const WgradProblem& problem, const View& view, Range images,
                  const ChannelChoice& choice, std::byte*& packed) {
   if (!choice.packs) return view;
-  const std::int64_t item = dtype_bytes(problem.dtype), n = images.begin;
+  const std::int64_t item = choice.terms > 1 ? 2 * choice.terms : dtype_bytes(problem.dtype);
+  const std::int64_t n = images.begin;
   View result = view;
   result.data = packed;
   result.c_stride = 1;
@@ -83,17 +84,17 @@ View packed_view(Runtime& runtime, const WgradProblem& problem, const View& view
   result.base = -n * result.n_stride;
   for (int a = 0; a < 3; ++a) result.base -= view.lo[a] * result.spatial[a];
   const std::int64_t pixels = images.size() * result.n_stride / result.spatial[2];
-  const auto run = [&]<typename Element>(Element) {
-    using Body = Pack<Element>;
+  const auto run = [&]<class Body>() {
     const std::int64_t vectors = pixels * result.spatial[2] / Body::kVector;
     runtime.template launch<Body>(
         {view, packed, n, pixels, static_cast<int>(choice.groups),
          static_cast<int>(choice.channels), static_cast<int>(choice.pitch), problem.channels_last},
         ceil_div<std::int64_t>(vectors, Body::kThreads));
   };
-  if (item == 2) run(std::uint16_t{});
-  if (item == 4) run(std::uint32_t{});
-  if (item == 8) run(std::uint64_t{});
+  if (item == 2) run.template operator()<Pack<std::uint16_t>>();
+  if (item == 4) run.template operator()<Pack<std::uint32_t>>();
+  if (item == 6) run.template operator()<Pack<std::uint32_t, 3>>();
+  if (item == 8) run.template operator()<Pack<std::uint64_t>>();
   packed += ceil_div<std::int64_t>(images.size() * result.n_stride * item, 256) * 256;
   return result;
 }
@@ -189,7 +190,10 @@ template <typename Scalar, class F>
 void with_taps_body(TapsKind kind, F&& f) {
   switch (kind) {
     case TapsKind::rows64:
-      return f.template operator()<WgmmaTaps<Scalar, 64, 3, 3>>();
+      if constexpr (TermsOf<Scalar>::kTerms == 1) {
+        return f.template operator()<WgmmaTaps<Scalar, 64, 3, 3>>();
+      }
+      [[fallthrough]];  // never
     case TapsKind::rows32:
       return f.template operator()<WgmmaTaps<Scalar, 32, 3, 3>>();
     case TapsKind::panels64:
@@ -217,13 +221,40 @@ View folded_view(Runtime& runtime, const TapsChoice& choice, const BlockParams& 
   result.n_stride = result.spatial[0] * (result.hi[0] - result.lo[0]);
   result.base = -images.begin * result.n_stride;
   for (int a = 0; a < 3; ++a) result.base -= result.lo[a] * result.spatial[a];
-  const std::int64_t elements = images.size() * result.n_stride;
-  runtime.template launch<FoldColumns>(
-      {work.x, packed, images.begin, choice.layout.folded, work.dy.lo[2], columns,
-       choice.layout.folded_c, static_cast<int>(pitch)},
-      elements / result.spatial[1]);
-  packed += ceil_div<std::int64_t>(elements * 2, 256) * 256;
+  const std::int64_t rows = images.size() * result.n_stride / result.spatial[1];
+  const auto run = [&]<typename Element, int kTerms>() {
+    runtime.template launch<FoldColumns<Element, kTerms>>(
+        {work.x, packed, images.begin, rows, choice.layout.folded, work.dy.lo[2], columns,
+         choice.layout.folded_c, static_cast<int>(pitch)},
+        rows);
+    packed += ceil_div<std::int64_t>(rows * result.spatial[1] * 2 * kTerms, 256) * 256;
+  };
+  choice.problem.dtype == DType::f32 ? run.template operator()<std::uint32_t, 3>()
+                                     : run.template operator()<std::uint16_t, 1>();
   return result;
+}
+
+// Maps a view of a block with so many channels for copies of `box` channels, columns and rows, of
+// every step-th column and row.
+inline BulkMap taps_map(const View& view, std::int64_t images, std::int64_t channels,
+                        const std::array<int, 3>& box, const std::array<int, 2>& step) {
+  BulkMap map{};
+  map.data = view.data;
+  map.item_bytes = 2;
+  map.swizzles = true;
+  map.extent[0] = channels;
+  map.stride[0] = 1;
+  for (int a = 0; a < 3; ++a) {  // w, h, d
+    map.extent[1 + a] = view.hi[2 - a] - view.lo[2 - a];
+    map.stride[1 + a] = view.spatial[2 - a];
+    map.box[1 + a] = map.step[1 + a] = 1;
+  }
+  map.extent[4] = images;
+  map.stride[4] = view.n_stride;
+  map.box[4] = map.step[4] = map.step[0] = 1;
+  for (std::size_t a = 0; a < 3; ++a) map.box[a] = box[a];
+  for (std::size_t a = 0; a < 2; ++a) map.step[a + 1] = box[a + 1] > 1 ? step[a] : 1;
+  return map;
 }
 
 // Where no tap sees x in a block, no map can be made of it: all that is copied lies outside this.
@@ -245,7 +276,8 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
   const WgradProblem& pb = choice.problem;
   auto* packed = static_cast<std::byte*>(memory);
   const SliceGrid grid{block.chunk_count, block.unit, block.partitions, block.interleave};
-  TapsParams params{{}, {}, block, with_slices(choice, grid), images.begin, written};
+  const int count = static_cast<int>(images.size());
+  TapsParams params{{}, {}, block, with_slices(choice, grid), images.begin, count, written};
   BlockParams& work = params.work;
   TapsLayout& l = params.layout;
   work.shape = shape_of(pb);
@@ -261,13 +293,15 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
     work.x = packed_view(runtime, problem, block.x, images, taps_channels(problem, pb.C), packed);
   }
   const auto run = [&]<class Body>() {
+    const std::int64_t all = images.size() * Body::kTerms;
     params.x =
-        runtime.bulk_tensor(taps_map(work.x, sees ? images.size() : 1, sees ? pb.C : kPanelChannels,
+        runtime.bulk_tensor(taps_map(work.x, sees ? all : 1, sees ? pb.C : kPanelChannels,
                                      {Body::kRowX / 2, l.x_pitch, l.x_rows}, {l.step_w, l.step_h}));
     params.dy = runtime.bulk_tensor(
-        taps_map(work.dy, images.size(), pb.K, {kPanelChannels, l.pitch, l.rows}, {1, 1}));
+        taps_map(work.dy, all, pb.K, {kPanelChannels, l.pitch, l.rows}, {1, 1}));
     runtime.template launch<Body>(params, slices * work.tiles);
   };
+  if (problem.dtype == DType::f32) return with_taps_body<Bf16x3>(choice.kind, run);
   problem.dtype == DType::f16 ? with_taps_body<Float16>(choice.kind, run)
                               : with_taps_body<BFloat16>(choice.kind, run);
 }
@@ -298,11 +332,13 @@ void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem&
   });
 }
 
+inline bool is_wgmma(std::string_view kernel) { return kernel.starts_with("cuda_wgmma"); }
+
 // Whether launch_block() writes dw itself where a block has all of these slices: the only one, of
 // one sum.
 inline bool writes_dw(std::string_view kernel, const WgradProblem& problem,
                       const SliceGrid& slices) {
-  return kernel == "cuda_wgmma" && slices.count() == 1 &&
+  return is_wgmma(kernel) && slices.count() == 1 &&
          !with_slices(taps_choice(problem), slices).has_totals;
 }
 
@@ -316,7 +352,7 @@ void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem&
     launch_depthwise(runtime, problem, work, slices, images, packed);
   } else if (kernel.starts_with("cudnn")) {
     launch_cudnn(runtime, kernel, problem, work, images, packed);
-  } else if (kernel == "cuda_wgmma") {
+  } else if (is_wgmma(kernel)) {
     launch_wgmma(runtime, problem, work, slices, images, packed, written);
   } else {
     launch_gemm(runtime, kernel, problem, work, slices, images, packed);
@@ -328,7 +364,7 @@ template <class Runtime>
 void launch_sum(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                 const SliceGrid& all, Range slices, const void* partials, void* dw, DType dtype) {
   const auto* bytes = static_cast<const std::byte*>(partials);
-  if (kernel != "cuda_wgmma") {
+  if (!is_wgmma(kernel)) {
     const std::int64_t count = problem.dw_count();
     const auto run = [&]<typename Acc>(Acc) {
       launch_tree<DenseSums<Acc>>(runtime, {count}, bytes + slices.begin * count * 8, slices.size(),

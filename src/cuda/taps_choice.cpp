@@ -11,6 +11,10 @@
 namespace convgrad::cuda {
 namespace {
 
+// float32 is multiplied as three bfloat16, in six products.
+int terms_of(const WgradProblem& problem) { return problem.dtype == DType::f32 ? 3 : 1; }
+int products_of(const WgradProblem& problem) { return problem.dtype == DType::f32 ? 6 : 1; }
+
 struct Width {
   int channels, panels, warpgroups;  // of WgmmaTaps
   int columns() const { return channels * panels; }
@@ -38,7 +42,7 @@ constexpr double kFromL2 = 21, kToL2 = 10, kFromMemory = 1500, kTree = 1300, kSh
 constexpr double kBegin = 2500, kTreeBegin = 3000, kChunkBegin = 60;
 constexpr std::int64_t kMultiprocessors = 132, kMostWaves = 4, kMostInterleave = 1024;
 constexpr std::int64_t kPartitions = 8, kMaxPartialBytes = std::int64_t{128} << 20;
-// A float32 sum of 16-bit data has at most so many pixels; half of that where dw is float32.
+// A float32 sum has at most so many pixels; half of that where x and dy or dw are float32.
 constexpr std::int64_t kSumPixels = 4096;
 
 // How a candidate has x in shared memory.
@@ -109,7 +113,8 @@ class Layout {
         (x_pitch > 1 && w_.stride > kMaxBulkStep) || (l_.x_rows > 1 && h_.stride > kMaxBulkStep)) {
       return std::nullopt;
     }
-    l_.stage_bytes = l_.x_copies * l_.x_plane_bytes + l_.dy_copies * l_.dy_plane_bytes;
+    l_.term_bytes = l_.x_copies * l_.x_plane_bytes + l_.dy_copies * l_.dy_plane_bytes;
+    l_.stage_bytes = l_.term_bytes * terms_of(problem_);
     l_.stages = std::min(kTapsStageBytes / l_.stage_bytes, kMaxTapsStages);
     if (l_.stages < 2 || l_.panel_bytes >= 1 << 18) return std::nullopt;
     return l_;
@@ -180,9 +185,9 @@ class Layout {
   // As few steps as there can be, of which as many as can be are begun together.
   void set_steps(int least) {
     l_.steps = std::numeric_limits<int>::max();
-    for (const int together : {7, 5, 4, 3}) {
+    for (const int together : {7, 5, 4, 3, 2}) {
       const int steps = round_up(least, together);
-      if (steps >= l_.steps) continue;
+      if (steps >= l_.steps || (terms_of(problem_) > 1 ? together > 4 : together < 3)) continue;
       l_.steps = steps;
       l_.together = together;
     }
@@ -283,10 +288,12 @@ ChunkGrid grid_of(const WgradProblem& problem, const Way& way) {
   return grid;
 }
 
-double chunk_clocks(const TapsLayout& l, const Width& width) {
-  const double products = l.steps * l.warpgroups * width.clocks();
-  const double bytes = l.x_copies * l.x_box_bytes + l.dy_copies * l.dy_box_bytes;
-  const double operands = l.steps * l.warpgroups * (64.0 + width.columns()) * 32;
+double chunk_clocks(const TapsLayout& l, const Width& width, const WgradProblem& problem) {
+  const double steps = l.steps * l.warpgroups * products_of(problem);
+  const double products = steps * width.clocks();
+  const double bytes =
+      terms_of(problem) * (l.x_copies * l.x_box_bytes + l.dy_copies * l.dy_box_bytes);
+  const double operands = steps * (64.0 + width.columns()) * 32;
   const double clocks =
       std::max({products, bytes / kFromL2, (operands + bytes) / kShared}) + kChunkBegin;
   return l.stages > 2 ? clocks : clocks * 1.15;  // little is under way
@@ -307,8 +314,8 @@ double clocks_of(const TapsChoice& choice, const SliceGrid& slices, double each)
   const TapsLayout& l = choice.layout;
   const Width width = width_of(choice.kind);
   const double stored = static_cast<double>(tile_bytes(width)) * l.warpgroups / width.warpgroups;
-  const double bytes =
-      2.0 * static_cast<double>(choice.problem.x_count() + choice.problem.dy_count());
+  const double bytes = 2.0 * terms_of(choice.problem) *
+                       static_cast<double>(choice.problem.x_count() + choice.problem.dy_count());
   const std::int64_t blocks = slices.count() * choice.tiles;
   const auto waves = static_cast<double>(ceil_div(blocks, kMultiprocessors));
   const auto longest = static_cast<double>(longest_slice(slices));
@@ -321,7 +328,7 @@ double clocks_of(const TapsChoice& choice, const SliceGrid& slices, double each)
 // Returns the slices that take the least time, and that time.
 std::pair<SliceGrid, double> best_slices(const TapsChoice& choice, std::int64_t least_chunks) {
   const Width width = width_of(choice.kind);
-  const double each = chunk_clocks(choice.layout, width);
+  const double each = chunk_clocks(choice.layout, width, choice.problem);
   const std::int64_t most =
       std::min({choice.grid.count / least_chunks, kMostWaves * kMultiprocessors / choice.tiles,
                 kMaxPartialBytes / (choice.tiles * tile_bytes(width))});
@@ -347,6 +354,8 @@ void each_way(const WgradProblem& problem, F&& f) {
     if (of_rows && (folds || h.taps == 1 || w.taps == 1)) continue;
     if (!of_rows && folds && (problem.C * w.taps <= 32) != (kind == TapsKind::panels32)) continue;
     if (kind == TapsKind::panels32 && !folds) continue;
+    // Three terms' sums take twice the registers.
+    if (kind == TapsKind::rows64 && terms_of(problem) > 1) continue;
     for (const bool rows_apart : {false, true}) {
       if (rows_apart && (h.taps == 1 || (!of_rows && !folds))) continue;
       // Panels that are filter rows' taps must be evenly apart.
@@ -386,7 +395,7 @@ TapsChoice taps_choice(const WgradProblem& original) {
   for (SpatialAxis& axis : shape.axis) axis.out = std::max<std::int64_t>(axis.out, 1);
   const WgradProblem fold = folded(shape);
   const std::int64_t most_pixels =
-      dtype_bytes(original.out_dtype) == 2 ? kSumPixels : kSumPixels / 2;
+      dtype_bytes(original.out_dtype) == 2 && terms_of(original) == 1 ? kSumPixels : kSumPixels / 2;
   // Of each kind only the ways whose loops are the shortest, as slices take time to choose.
   constexpr std::size_t kMost = 3;
   std::map<std::array<bool, 4>, std::vector<std::pair<double, TapsChoice>>> candidates;
@@ -399,7 +408,7 @@ TapsChoice taps_choice(const WgradProblem& original) {
     const std::int64_t pixels = way.rows * std::int64_t{way.columns};
     choice.layout.sums = divisor(std::max<std::int64_t>(most_pixels / pixels, 1));
     const double clocks = static_cast<double>(choice.tiles * choice.grid.count) *
-                          chunk_clocks(*layout, width_of(way.kind));
+                          chunk_clocks(*layout, width_of(way.kind), problem);
     const auto kind = static_cast<int>(way.kind);
     auto& best = candidates[{kind % 2 == 1, kind > 1, way.rows_apart, way.columns_apart}];
     best.emplace_back(clocks, choice);
@@ -446,8 +455,9 @@ std::int64_t taps_partial_bytes(const TapsChoice& choice, const SliceGrid& slice
 
 ChannelChoice taps_channels(const WgradProblem& problem, std::int64_t channels) {
   const std::int64_t unit = 8;
+  const int terms = terms_of(problem);
   return {1, channels, ceil_div(channels, unit) * unit,
-          !problem.channels_last || channels % unit != 0};
+          !problem.channels_last || channels % unit != 0 || terms > 1, terms};
 }
 
 std::int64_t folded_pitch(const TapsChoice& choice) {
@@ -462,9 +472,10 @@ std::int64_t taps_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes
   // As many columns as dy has, of all rows of x: a block has whole ones of either, or a piece of
   // one row of dy and the rows that its taps see.
   const SpatialAxis& w = problem.axis[2];
-  const std::int64_t x_pixels = x_bytes / (2 * std::max<std::int64_t>(problem.C, 1));
+  const std::int64_t item = dtype_bytes(problem.dtype);
+  const std::int64_t x_pixels = x_bytes / (item * std::max<std::int64_t>(problem.C, 1));
   std::int64_t pixels = ceil_div(x_pixels, std::max<std::int64_t>(w.in, 1)) * w.out;
-  std::int64_t of_piece = dy_bytes / (2 * problem.K);
+  std::int64_t of_piece = dy_bytes / (item * problem.K);
   if (of_piece <= w.out) {
     for (std::size_t a = 0; a < 2; ++a) {
       const SpatialAxis& axis = problem.axis[a];
@@ -472,28 +483,7 @@ std::int64_t taps_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes
     }
     pixels = std::max(pixels, of_piece);
   }
-  return pixels * folded_pitch(choice) * 2 + 256 + dy;
-}
-
-BulkMap taps_map(const View& view, std::int64_t images, std::int64_t channels,
-                 const std::array<int, 3>& box, const std::array<int, 2>& step) {
-  BulkMap map{};
-  map.data = view.data;
-  map.item_bytes = 2;
-  map.swizzles = true;
-  map.extent[0] = channels;
-  map.stride[0] = 1;
-  for (int a = 0; a < 3; ++a) {  // w, h, d
-    map.extent[1 + a] = view.hi[2 - a] - view.lo[2 - a];
-    map.stride[1 + a] = view.spatial[2 - a];
-    map.box[1 + a] = map.step[1 + a] = 1;
-  }
-  map.extent[4] = images;
-  map.stride[4] = view.n_stride;
-  map.box[4] = map.step[4] = map.step[0] = 1;
-  for (std::size_t a = 0; a < 3; ++a) map.box[a] = box[a];
-  for (std::size_t a = 0; a < 2; ++a) map.step[a + 1] = box[a + 1] > 1 ? step[a] : 1;
-  return map;
+  return pixels * folded_pitch(choice) * 2 * terms_of(problem) + 256 + dy;
 }
 
 }  // namespace convgrad::cuda

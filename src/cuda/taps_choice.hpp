@@ -1,8 +1,7 @@
-// taps_choice.hpp - cuts a problem for cuda_wgmma (wgmma_taps.hpp): tiles, chunks, what of x and dy
-// is in shared memory, and slices.
+// taps_choice.hpp - cuts a problem for cuda_wgmma and cuda_wgmma_bf16x3 (wgmma_taps.hpp): tiles,
+// chunks, what of x and dy is in shared memory, and slices.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "convgrad/problem.hpp"
@@ -15,7 +14,7 @@ namespace convgrad::cuda {
 // The variants that are compiled: panels of so many input channels, so many a warpgroup, so many
 // warpgroups.
 enum class TapsKind : std::uint8_t {
-  rows64,    // 64 x 3 x 3: three taps of a filter row to each warpgroup
+  rows64,    // 64 x 3 x 3: three taps of a filter row to each warpgroup; of 16 bits
   rows32,    // 32 x 3 x 3
   panels64,  // 64 x 2 x 2: two panels of channels, or filter rows' taps
   panels32   // 32 x 4 x 2: four filter rows' taps
@@ -41,17 +40,12 @@ TapsLayout with_slices(const TapsChoice& choice, const SliceGrid& slices);
 // Counts the bytes of the partial gradients of these slices.
 std::int64_t taps_partial_bytes(const TapsChoice& choice, const SliceGrid& slices);
 
-// Says how it wants the channels of x or dy: all in vectors of 16 bytes.
+// Says how it wants the channels of x or dy: all in vectors of 16 bytes, float32 as three terms.
 ChannelChoice taps_channels(const WgradProblem& problem, std::int64_t channels);
 // Counts the elements of a pixel of x whose channels have taps.
 std::int64_t folded_pitch(const TapsChoice& choice);
 // Counts what copies of a block take.
 std::int64_t taps_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
                                std::int64_t dy_bytes);
-
-// Maps a view of a block with so many channels for copies of `box` channels, columns and rows, of
-// every step-th column and row.
-BulkMap taps_map(const View& view, std::int64_t images, std::int64_t channels,
-                 const std::array<int, 3>& box, const std::array<int, 2>& step);
 
 }  // namespace convgrad::cuda

@@ -156,7 +156,8 @@ TEST_CASE("blocks do not change a bit on a device") {
       const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
       CAPTURE(spec.name);
       for_each_kernel(problem, [&](const DeviceKernel& kernel) {
-        const bool slow = kernel.name.starts_with("cuda_mma") || kernel.name == "cuda_wgmma";
+        const bool slow =
+            kernel.name.starts_with("cuda_mma") || kernel.name.starts_with("cuda_wgmma");
         if (slow && spec.name != "many chunks" && spec.name != "3-D") return;
         const auto one = emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data());
         for (const std::int64_t block_bytes : {3000, 40000}) {
@@ -191,6 +192,43 @@ TEST_CASE("what only meets padding contributes nothing on a device") {
       }
     }
   }
+}
+
+TEST_CASE("six products of bfloat16 err no more than float32 multiply-adds") {
+  const WgradProblem problem =
+      make({"1x1", "conv2d", 4, 16, 24, 1, {{16, 1}, {32, 1}}}, DType::f32, true);
+  const auto tensor = [&](std::int64_t count, unsigned seed, auto&& change) {
+    auto values = widened(DType::f32, filled(DType::f32, count, Fill::normal, seed));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = change(values[i], i);
+    return tensor_of(DType::f32, values);
+  };
+  const auto check = [&](const char* data, auto&& of_x, auto&& of_dy) {
+    const auto x = tensor(problem.x_count(), 1, of_x), dy = tensor(problem.dy_count(), 2, of_dy);
+    const Expected reference = device_reference_of(problem, x.data(), dy.data());
+    const auto mean_error = [&](std::string_view kernel) {  // root mean square
+      const auto got = emulated_sums(plan_with(problem, kernel), x.data(), dy.data());
+      double squares = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        squares += std::pow((got[i] - reference.values[i]) / reference.magnitudes[i], 2);
+      }
+      return std::sqrt(squares / static_cast<double>(got.size()));
+    };
+    const double plain = mean_error("cuda_simt_gemm"), six = mean_error("cuda_wgmma_bf16x3");
+    CAPTURE(data);
+    CAPTURE(plain);
+    CAPTURE(six);
+    CHECK(six < plain);
+  };
+  const auto as_is = [](double value, std::size_t) { return value; };
+  const auto uniform = [](double value, std::size_t) { return std::erfc(value) / 2; };
+  const auto wide = [](double value, std::size_t i) {
+    return std::ldexp(value, static_cast<int>(i * 7 % 29) - 14);
+  };
+  check("normal", as_is, as_is);
+  check("in [0, 1]", uniform, uniform);
+  check(
+      "rectified", [](double value, std::size_t) { return std::max(value, 0.0); }, as_is);
+  check("of many sizes", wide, as_is);
 }
 
 TEST_CASE("operands in shared memory are described as the PTX manual says") {

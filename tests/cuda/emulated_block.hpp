@@ -314,23 +314,22 @@ class EmulatedBlock {
   }
   // The last thread that begins products computes them. What they read must be there for every
   // thread that begins them; whoever has waited may overwrite it.
-  template <class Op, int kSteps>
+  template <class Op, int kSteps, cuda::Onto kOnto = cuda::Onto::sums,
+            int kFirst = cuda::kLastProduct, int kEnd = cuda::kProducts>
   void begin_multiply(std::uint64_t a, std::uint32_t a_bytes, std::uint64_t b,
-                      std::uint32_t b_bytes, typename Op::C& c) {
+                      std::uint32_t b_bytes, typename Op::C& c, std::uint32_t term_bytes = 0) {
     const Unseen unseen;
     Warpgroup& group = warpgroup();
     team_.operands[static_cast<std::size_t>(thread_)].c = &c;
     const auto each = [&](auto&& f) {
-      for (std::uint32_t i = 0; i < kSteps; ++i) {
-        f(cuda::operand_after(a, i * a_bytes), cuda::operand_after(b, i * b_bytes));
-      }
+      cuda::each_instruction<kSteps, kOnto, kFirst, kEnd>(a, a_bytes, b, b_bytes, term_bytes, f);
     };
     begin(helper());
-    each([&](std::uint64_t left, std::uint64_t right) { tell_reads<Op>(helper(), left, right); });
+    each([&](auto left, auto right, bool) { tell_reads<Op>(helper(), left, right); });
     helper().release(group.begun);
     meet(group.barrier, [&] {
       for (auto& warp : group.warps) warp.timeline->acquire(group.begun);
-      each([&](std::uint64_t left, std::uint64_t right) { multiply_group<Op>(left, right); });
+      each([&](auto left, auto right, bool adds) { multiply_group<Op>(left, right, adds); });
       for (auto& warp : group.warps) warp.timeline->release(warp.ended[products_ % kUnderWay]);
     });
     ++products_;
@@ -381,13 +380,13 @@ class EmulatedBlock {
   }
 
   template <class Op>
-  void multiply_group(std::uint64_t left, std::uint64_t right) {
+  void multiply_group(std::uint64_t left, std::uint64_t right, bool adds) {
     const int first = thread_ / cuda::kWarpgroup * cuda::kWarpgroup;
     const auto sums = [&](int thread) -> typename Op::C& {
       void* const c = team_.operands[static_cast<std::size_t>(first + thread)].c;
       return *static_cast<typename Op::C*>(c);
     };
-    memory_.multiply_group<Op>(left, right, sums);
+    memory_.multiply_group<Op>(left, right, adds, sums);
     for (auto& warp : warpgroup().warps) tell_reads<Op>(*warp.timeline, left, right);
     for (int thread = 0; thread < cuda::kWarpgroup; ++thread) {
       warpgroup().warps[thread / cuda::kWarp].timeline->writes(&sums(thread),

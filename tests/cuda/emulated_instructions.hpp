@@ -133,9 +133,9 @@ class SwizzledMemory {
     return word(static_cast<std::uint32_t>(at), row_bytes);
   }
 
-  // C += A * B of one warpgroup; c(thread) is a thread's fragment.
+  // C += A * B of one warpgroup, or C = A * B; c(thread) is a thread's fragment.
   template <class Op, class FragmentC>
-  void multiply_group(std::uint64_t a, std::uint64_t b, FragmentC&& c) const {
+  void multiply_group(std::uint64_t a, std::uint64_t b, bool adds, FragmentC&& c) const {
     double left[Op::kM][Op::kK], right[Op::kK][Op::kN];
     for (int k = 0; k < Op::kK; ++k) {
       for (int m = 0; m < Op::kM; ++m) left[m][k] = Op::value(element(a, m, k));
@@ -147,7 +147,8 @@ class SwizzledMemory {
         Op::c_place(thread, e, row, column);
         float& value = c(thread)[e];
         value = multiplied<Op>(
-            value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
+            adds ? value : 0.0f, [&](int k) { return left[row][k]; },
+            [&](int k) { return right[k][column]; });
       }
     }
   }

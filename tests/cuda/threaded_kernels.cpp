@@ -92,6 +92,17 @@ const Case kCases[] = {
      {"stages again", "conv2d", 14, 40, 24, 1, {{9, 3}, {9, 3}}},
      one_slice},
     {"cuda_wgmma", bf16, true, {"Inf", "conv2d", 1, 16, 8, 1, {{5, 3}, {6, 3}}}, infinity},
+    {"cuda_wgmma_bf16x3", f32, true, {"3x3", "conv2d", 3, 40, 24, 1, {{18, 3}, {11, 3}}}},
+    {"cuda_wgmma_bf16x3",
+     f32,
+     false,
+     {"stages again", "conv2d", 14, 40, 24, 1, {{9, 3}, {9, 3}}},
+     one_slice},
+    {"cuda_wgmma_bf16x3",
+     f32,
+     true,
+     {"Inf, colours", "conv2d", 1, 3, 8, 1, {{5, 3}, {6, 3}}},
+     infinity},
     {"cuda_wgmma", bf16, true, {"Inf, colours", "conv2d", 1, 3, 8, 1, {{5, 3}, {6, 3}}}, infinity},
 };
 

@@ -1,6 +1,8 @@
-// wgmma_taps_test.cpp - the code of cuda_wgmma (wgmma_taps.hpp) on all kinds of layouts, emulated.
+// wgmma_taps_test.cpp - the code of cuda_wgmma and cuda_wgmma_bf16x3 (wgmma_taps.hpp) on all kinds
+// of layouts, emulated.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -45,7 +47,19 @@ const std::vector<ProblemSpec>& problems() {
 
 // So many chunks that there is one slice alone.
 constexpr std::int64_t kAllChunks = std::int64_t{1} << 40;
-constexpr std::string_view kWgmma = "cuda_wgmma";
+constexpr std::string_view kWgmma = "cuda_wgmma", kBf16x3 = "cuda_wgmma_bf16x3";
+
+// Rounded to float32, as results are: alone, a sum of two terms may be off by more than IEEE sums.
+bool is_right(const WgradProblem& problem, std::vector<double> sums, const void* x,
+              const void* dy) {
+  for (double& sum : sums) sum = static_cast<float>(sum);
+  return compare_gradients(problem, DType::f32, {}, sums, device_reference_of(problem, x, dy), {})
+      .match();
+}
+
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * 8) == 0;
+}
 
 }  // namespace
 
@@ -77,25 +91,81 @@ TEST_CASE("cuda_wgmma is exact in every layout") {
   CHECK(apart);
 }
 
-TEST_CASE("cuda_wgmma has the same bits for all blocks, with Inf where nothing sees it, too") {
+TEST_CASE("cuda_wgmma_bf16x3 is right in every layout") {
+  std::set<std::pair<cuda::TapsKind, bool>> kinds;
+  std::set<int> together;
+  bool channels_last = false;
+  for (const ProblemSpec& spec : problems()) {
+    CAPTURE(spec.name);
+    channels_last = !channels_last;
+    const WgradProblem problem = make(spec, DType::f32, channels_last);
+    const cuda::TapsChoice choice = cuda::taps_choice(problem);
+    kinds.emplace(choice.kind, choice.folds);
+    together.insert(choice.layout.together);
+    const auto x = filled(DType::f32, problem.x_count(), Fill::normal, 1);
+    const auto dy = filled(DType::f32, problem.dy_count(), Fill::normal, 2);
+    agreements = 0;
+    const auto got = emulated_sums(plan_with(problem, kBf16x3, 0, 1), x.data(), dy.data());
+    CHECK(is_right(problem, got, x.data(), dy.data()));
+    CHECK(agreements == 0);
+  }
+  CHECK(kinds.size() == 4);  // all but 64 channels by three
+  CHECK(together == std::set<int>{2, 3, 4});
+}
+
+TEST_CASE("cuda_wgmma_bf16x3 forms sums of numbers that three bfloat16 are not") {
+  const ProblemSpec specs[] = {{"3x3", "conv2d", 2, 33, 20, 1, {{7, 3}, {9, 3}}},
+                               {"colours", "conv2d", 2, 3, 10, 1, {{9, 5, 2}, {11, 3}}},
+                               {"1x1", "conv2d", 2, 70, 70, 1, {{5, 1}, {6, 1}}}};
+  struct Data {
+    const char* name;
+    double x_scale, dy_scale, some;  // every eleventh element of x
+  };
+  for (const Data& data :
+       {Data{"below 2^-103", 0x1p-110, 0x1p100, 0x1p-120},
+        Data{"subnormal dy", 0x1p120, 0x1p-140, 0x1p90}, Data{"some small", 1, 1, 0x1p-120},
+        Data{"nearly too large", 0x1p90, 0x1p-115, 0x1.fffffep127}}) {
+    CAPTURE(data.name);
+    for (const ProblemSpec& spec : specs) {
+      CAPTURE(spec.name);
+      const WgradProblem problem = make(spec, DType::f32, true);
+      auto x = scaled_normal(DType::f32, problem.x_count(), data.x_scale, 3);
+      const auto dy = scaled_normal(DType::f32, problem.dy_count(), data.dy_scale, 4);
+      const auto some = static_cast<float>(data.some);
+      for (std::size_t i = 5; i * 4 < x.size(); i += 11) std::memcpy(&x[i * 4], &some, 4);
+      agreements = 0;
+      const auto one = emulated_sums(plan_with(problem, kBf16x3, 0, 1), x.data(), dy.data());
+      CHECK(agreements > 0);
+      CHECK(is_right(problem, one, x.data(), dy.data()));
+      const Plan cut = plan_with(problem, kBf16x3, 3000, 1);
+      CHECK(cut.schedule.blocks.count > 1);
+      CHECK(same_bits(emulated_sums(cut, x.data(), dy.data()), one));
+    }
+  }
+}
+
+TEST_CASE("both have the same bits for all blocks, with Inf where nothing sees it, too") {
   Thinned thinned;
+  bool of_terms = false;
   for (const ProblemSpec& spec : problems()) {
     CAPTURE(spec.name);
     if (thinned.skips()) continue;
-    const WgradProblem problem = make(spec, DType::bf16, true);
-    const auto x = filled(DType::bf16, problem.x_count(), Fill::normal, 3);
-    auto dy = filled(DType::bf16, problem.dy_count(), Fill::normal, 4);
-    const auto sums = [&](std::uint16_t first, std::int64_t block_bytes) {
+    of_terms = !of_terms;
+    const DType dtype = of_terms ? DType::f32 : DType::bf16;
+    const WgradProblem problem = make(spec, dtype, true);
+    const auto x = filled(dtype, problem.x_count(), Fill::normal, 3);
+    auto dy = filled(dtype, problem.dy_count(), Fill::normal, 4);
+    const auto sums = [&](double first, std::int64_t block_bytes) {
       // Of the first pixel, which some taps see beside x.
-      std::fill_n(reinterpret_cast<std::uint16_t*>(dy.data()), problem.K, first);
-      return emulated_sums(plan_with(problem, kWgmma, block_bytes, 1), x.data(), dy.data());
+      const auto pixel = tensor_of(dtype, std::vector(static_cast<std::size_t>(problem.K), first));
+      std::ranges::copy(pixel, dy.begin());
+      return emulated_sums(plan_with(problem, of_terms ? kBf16x3 : kWgmma, block_bytes, 1),
+                           x.data(), dy.data());
     };
     const bool pads = problem.axis[1].pad_before > 0 || problem.axis[2].pad_before > 0;
-    const std::uint16_t infinity = 0x7f80;
-    const auto zero = sums(0, 0), one = sums(infinity, 0);
+    const auto zero = sums(0, 0), one = sums(kInf, 0);
     // Without padding all sums see the pixel.
-    const auto again = sums(pads ? infinity : 0, 4000);
-    CHECK(std::memcmp((pads ? one : zero).data(), again.data(), one.size() * 8) == 0);
+    CHECK(same_bits(pads ? one : zero, sums(pads ? kInf : 0, 4000)));
     // What does not see the pixel has the bits that it has where the pixel is 0.
     int wrong = 0, finite = 0;
     for (std::size_t i = 0; i < one.size(); ++i) {
@@ -108,24 +178,45 @@ TEST_CASE("cuda_wgmma has the same bits for all blocks, with Inf where nothing s
   }
 }
 
-TEST_CASE("cuda_wgmma writes what the tree would, rounded, where there is one slice") {
-  const WgradProblem problem =
-      make({"3x3", "conv2d", 2, 40, 70, 1, {{9, 3}, {9, 3}}}, DType::bf16, true);
-  const auto x = filled(DType::bf16, problem.x_count(), Fill::normal, 5);
-  const auto dy = filled(DType::bf16, problem.dy_count(), Fill::normal, 6);
-  const Plan one = plan_with(problem, kWgmma, 0, kAllChunks),
-             cut = plan_with(problem, kWgmma, 3000, kAllChunks);
-  CHECK(cut.schedule.blocks.count > 1);  // in which the tree writes
-  const auto sums = emulated_sums(one, x.data(), dy.data());
-  CHECK(emulated_sums(cut, x.data(), dy.data()) == sums);
-  std::vector<std::uint16_t> want(sums.size()), got(sums.size());
-  round_to(DType::bf16, sums.data(), std::ssize(sums), want.data());
-  const auto adder = emulated_adder(one);
-  CHECK(adder->round_to_result(got.data()));
-  MemorySource source(x.data(), dy.data());
-  sum_blocks(one, source, *adder);
-  CHECK(adder->finish(0) == nullptr);
-  CHECK(got == want);
+TEST_CASE("both write what the tree would, rounded, where there is one slice") {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    const WgradProblem problem =
+        make({"3x3", "conv2d", 2, 40, 70, 1, {{9, 3}, {9, 3}}}, dtype, true);
+    const std::string_view kernel = dtype == DType::f32 ? kBf16x3 : kWgmma;
+    const auto x = filled(dtype, problem.x_count(), Fill::normal, 5);
+    const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 6);
+    const Plan one = plan_with(problem, kernel, 0, kAllChunks),
+               cut = plan_with(problem, kernel, 3000, kAllChunks);
+    CHECK(cut.schedule.blocks.count > 1);  // in which the tree writes
+    const auto sums = emulated_sums(one, x.data(), dy.data());
+    CHECK(emulated_sums(cut, x.data(), dy.data()) == sums);
+    const auto want = tensor_of(dtype, sums);
+    auto got = want;
+    std::ranges::fill(got, std::byte{});
+    const auto adder = emulated_adder(one);
+    CHECK(adder->round_to_result(got.data()));
+    MemorySource source(x.data(), dy.data());
+    sum_blocks(one, source, *adder);
+    CHECK(adder->finish(0) == nullptr);
+    CHECK(got == want);
+  }
+}
+
+TEST_CASE("a float32 is the sum of its terms, or kept as it is") {
+  int wrong = 0, kept = 0;
+  for (std::uint32_t i = 0; i < 1 << 22; ++i) {
+    const std::uint32_t bits = i * 1021;
+    const float value = std::abs(cuda::bits_float(bits));
+    std::uint16_t terms[3];
+    cuda::cut(bits, terms);
+    const BFloat16 cut[3] = {{terms[0]}, {terms[1]}, {terms[2]}};
+    const bool is_kept = std::isnan(cuda::convert<float>(cut[0]));
+    kept += is_kept ? 1 : 0;
+    wrong += is_kept == (value == 0 || (value >= 0x1p-103f && value < 0x1.ffp127f)) ? 1 : 0;
+    wrong += value != 0 && cuda::float_bits(cuda::whole(cut)) != bits ? 1 : 0;
+  }
+  CHECK(wrong == 0);
+  CHECK(kept > 1 << 18);
 }
 
 TEST_CASE("cuda_wgmma says what it cannot copy") {

@@ -51,6 +51,7 @@ void for_each_kernel_here(const WgradProblem& problem, Check&& check) {
 inline bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
   const std::int64_t slabs = (term_count(problem) + 31) / 32 * kernel.tiles(problem).count;
   if (kernel.name == "cuda_streaming") return true;
+  if (kernel.name == "cuda_wgmma_bf16x3") return slabs < 20;  // times six products
   return slabs < (kernel.name == "cuda_simt_gemm" ? 800 : kernel.name == "cuda_wgmma" ? 40 : 150);
 }
 

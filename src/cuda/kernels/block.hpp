@@ -188,20 +188,23 @@ struct DeviceBlock {
   CONVGRAD_HD std::uint64_t operand(const void* at, int row_bytes, int panel_bytes) const {
     return operand_at(shared_address(at), row_bytes, panel_bytes);
   }
-  // Begins in every warpgroup c += A * B for kSteps steps of Op::kK of k, whose operands are
-  // a_bytes and b_bytes apart. How many is known to the compiler, as ptxas lets instructions
-  // overlap that nothing stands between: one by one they take longer (seen on an H100).
-  template <class Op, int kSteps>
+  // Begins in every warpgroup c += A * B, or c = A * B, for kSteps steps of Op::kK of k
+  // (each_instruction()). How many is known to the compiler, as ptxas lets instructions overlap
+  // that nothing stands between: one by one they take longer (seen on an H100).
+  template <class Op, int kSteps, Onto kOnto = Onto::sums, int kFirst = kLastProduct,
+            int kEnd = kProducts>
   CONVGRAD_HD static void begin_multiply(std::uint64_t a, std::uint32_t a_bytes, std::uint64_t b,
-                                         std::uint32_t b_bytes, typename Op::C& c) {
+                                         std::uint32_t b_bytes, typename Op::C& c,
+                                         std::uint32_t term_bytes = 0) {
     __syncwarp();  // .aligned: all threads of a warp together, also after copies by one of them
     Op::fence_sums(c);
     // Orders the sums' registers, which other instructions may have written, before the products.
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    CONVGRAD_UNROLL
-    for (int i = 0; i < kSteps; ++i) {
-      Op::begin(c, operand_after(a, i * a_bytes), operand_after(b, i * b_bytes));
-    }
+    each_instruction<kSteps, kOnto, kFirst, kEnd>(
+        a, a_bytes, b, b_bytes, term_bytes,
+        [&](std::uint64_t left, std::uint64_t right, bool adds) {
+          Op::begin(c, left, right, adds);
+        });
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     Op::fence_sums(c);
   }

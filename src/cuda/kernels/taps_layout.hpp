@@ -21,17 +21,17 @@ struct TapsLayout {
   // input channels from j * panel_c and output channels from g * group_k on.
   int group_r, group_k, panel_r, panel_s, panel_c;
   int warpgroups;  // that have something to do
-  // A stage has copies of boxes of x, then of dy.
+  // A stage has, of each term (terms.hpp), copies of boxes of x, then of dy.
   struct Copy {
     int at, channel, row, column;  // counted from the tile's first
   };
   Copy copies[kMaxTapsCopies];
   int x_copies, x_plane_bytes, x_box_bytes, dy_copies, dy_plane_bytes, dy_box_bytes;
-  int stage_bytes, stages;
+  int term_bytes, stage_bytes, stages;
   // Where a warpgroup's operands are in a stage, and how far its panels are apart.
   int a_at[3], b_at[3], panel_bytes;
   int pitch, rows, steps;  // a chunk in k
-  int together;            // steps that are begun together: 3, 4, 5 or 7
+  int together;            // steps that are begun together: 3, 4, 5 or 7; 2 to 4 of three terms
   int x_pitch, x_rows;     // a box of x
   int step_w, step_h;      // of input positions for an output pixel
   // Where filter rows' taps were folded into channels (pack.hpp): what the axis was, and the input

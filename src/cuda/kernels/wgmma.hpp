@@ -9,6 +9,7 @@
 #pragma once
 
 #include "cuda/kernels/bulk.hpp"
+#include "cuda/kernels/terms.hpp"
 
 namespace convgrad::cuda {
 
@@ -32,6 +33,26 @@ CONVGRAD_HD constexpr std::uint64_t operand_after(std::uint64_t operand, std::ui
   return (operand & 0xffffffff00000000u) | (static_cast<std::uint32_t>(operand) + (bytes >> 4));
 }
 
+// What c is before products are added: the sums so far, or nothing. Registers that others than
+// products zeroed would keep products from overlapping (ptxas, C7510).
+enum class Onto : std::uint8_t { sums, nothing };
+
+// Calls f(a, b, adds) for the instructions of kSteps steps of k, whose operands are a_bytes and
+// b_bytes apart, and those of other terms term_bytes: of products kFirst to kEnd - 1 (terms.hpp).
+template <int kSteps, Onto kOnto, int kFirst, int kEnd, class F>
+CONVGRAD_HD void each_instruction(std::uint64_t a, std::uint32_t a_bytes, std::uint64_t b,
+                                  std::uint32_t b_bytes, std::uint32_t term_bytes, F&& f) {
+  CONVGRAD_UNROLL
+  for (int product = kFirst; product < kEnd; ++product) {
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kSteps; ++i) {
+      f(operand_after(a, dy_term(product) * term_bytes + i * a_bytes),
+        operand_after(b, x_term(product) * term_bytes + i * b_bytes),
+        kOnto == Onto::sums || product > kFirst || i > 0);
+    }
+  }
+}
+
 // Is m64nNk16 for 16-bit elements, C in float32: N / 2 elements a thread. Each warp has 16 rows, of
 // which its lanes have what they have of m16n8k16 (mma.hpp), N / 8 times side by side.
 template <typename Scalar, int kColumns>
@@ -45,9 +66,9 @@ struct Wgmma16 {
   }
   CONVGRAD_HD static double value(std::uint16_t bits) { return convert<float>(Scalar{bits}); }
 
-  // Begins c += A * B. c's registers belong to the instruction until it has been waited for, which
-  // the compiler does not know.
-  CONVGRAD_HD static void begin(C& c, std::uint64_t a, std::uint64_t b);
+  // Begins c += A * B, or c = A * B. c's registers belong to the instruction until it has been
+  // waited for, which the compiler does not know.
+  CONVGRAD_HD static void begin(C& c, std::uint64_t a, std::uint64_t b, bool adds);
   // Is an empty instruction that reads and writes c: the compiler moves no use of c across it.
   CONVGRAD_HD static void fence_sums([[maybe_unused]] C& c) {
 #if defined(__CUDACC__)
@@ -77,24 +98,26 @@ struct Wgmma16 {
   CONVGRAD_NAMES_64                                                  \
   ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79" \
   ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-// scale-d and the scales of A and B are 1; so are both "transposes", which means k outside. A and B
-// are the numbers behind those of the sums.
-#define CONVGRAD_WGMMA(SCALAR, TYPE, N, SUMS, A, B)                                    \
-  template <>                                                                          \
-  CONVGRAD_HD void Wgmma16<SCALAR, N>::begin(C& c, std::uint64_t a, std::uint64_t b) { \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE       \
-                 " {" CONVGRAD_NAMES_##SUMS "}, %" #A ", %" #B ", 1, 1, 1, 1, 1;"      \
-                 : CONVGRAD_WGMMA_##SUMS(0)                                            \
-                 : "l"(a), "l"(b));                                                    \
+// The scales of A and B are 1; so are both "transposes", which means k outside. A, B and ADDS are
+// the numbers behind those of the sums.
+#define CONVGRAD_WGMMA(SCALAR, TYPE, N, SUMS, A, B, ADDS)                                         \
+  template <>                                                                                     \
+  CONVGRAD_HD void Wgmma16<SCALAR, N>::begin(C& c, std::uint64_t a, std::uint64_t b, bool adds) { \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %" #ADDS                                       \
+                 ", 0;\n"                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE                  \
+                 " {" CONVGRAD_NAMES_##SUMS "}, %" #A ", %" #B ", p, 1, 1, 1, 1;\n}"              \
+                 : CONVGRAD_WGMMA_##SUMS(0)                                                       \
+                 : "l"(a), "l"(b), "r"(adds ? 1 : 0));                                            \
   }
 #define CONVGRAD_WGMMA_BOTH(...)              \
   CONVGRAD_WGMMA(Float16, "f16", __VA_ARGS__) \
   CONVGRAD_WGMMA(BFloat16, "bf16", __VA_ARGS__)
-CONVGRAD_WGMMA_BOTH(32, 16, 16, 17)
-CONVGRAD_WGMMA_BOTH(64, 32, 32, 33)
-CONVGRAD_WGMMA_BOTH(96, 48, 48, 49)
-CONVGRAD_WGMMA_BOTH(128, 64, 64, 65)
-CONVGRAD_WGMMA_BOTH(192, 96, 96, 97)
+CONVGRAD_WGMMA_BOTH(32, 16, 16, 17, 18)
+CONVGRAD_WGMMA_BOTH(64, 32, 32, 33, 34)
+CONVGRAD_WGMMA_BOTH(96, 48, 48, 49, 50)
+CONVGRAD_WGMMA_BOTH(128, 64, 64, 65, 66)
+CONVGRAD_WGMMA_BOTH(192, 96, 96, 97, 98)
 
 #undef CONVGRAD_WGMMA_BOTH
 #undef CONVGRAD_WGMMA

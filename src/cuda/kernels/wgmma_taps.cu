@@ -1,4 +1,4 @@
-// wgmma_taps.cu - compiles cuda_wgmma for devices, for the target 90a alone.
+// wgmma_taps.cu - compiles cuda_wgmma and cuda_wgmma_bf16x3 for devices, for the target 90a alone.
 #include "cuda/kernels/launch_tasks.cuh"
 #include "cuda/kernels/reduce.hpp"
 #include "cuda/kernels/wgmma_taps.hpp"
@@ -19,3 +19,6 @@ CONVGRAD_LAUNCH_TAPS(64, 3, 3);
 CONVGRAD_LAUNCH_TAPS(32, 3, 3);
 CONVGRAD_LAUNCH_TAPS(64, 2, 2);
 CONVGRAD_LAUNCH_TAPS(32, 4, 2);
+CONVGRAD_LAUNCH(WgmmaTaps<Bf16x3, 32, 3, 3>);
+CONVGRAD_LAUNCH(WgmmaTaps<Bf16x3, 64, 2, 2>);
+CONVGRAD_LAUNCH(WgmmaTaps<Bf16x3, 32, 4, 2>);

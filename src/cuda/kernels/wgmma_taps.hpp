@@ -15,11 +15,17 @@
 // registers. They are taken up again where a block of data ends in the middle, so blocks change no
 // bit. A longer slice adds its sums to float64 in device memory.
 //
+// float32 comes as three bfloat16 tensors behind each other (terms.hpp). Tensor cores cut sums
+// toward zero, so they sum no more than 4 steps of 16 pixels, the products of the largest terms
+// apart from the others. These sums are added in registers, rounded to nearest.
+//
 // What is outside x is zero, which is not enough where the other factor is not finite: then the
-// same products are formed once more without dy of the pixels that a tap sees nothing at (Careful).
+// same products are formed once more without dy of the pixels that a tap sees nothing at
+// (taps_careful.hpp).
 #pragma once
 
 #include "cuda/kernels/round.hpp"
+#include "cuda/kernels/taps_careful.hpp"
 #include "cuda/kernels/taps_layout.hpp"
 
 namespace convgrad::cuda {
@@ -35,15 +41,18 @@ struct TapsParams {
   BlockParams work;
   TapsLayout layout;
   std::int64_t first_image;  // of the block
+  int images;                // of each term
   WrittenDw written;         // where there is one slice, and the block has all of it
 };
 
 // Panels of kWidth input channels, kPanels of them a warpgroup.
 template <typename Scalar, int kWidth, int kPanels, int kGroups>
 struct WgmmaTaps {
-  using Op = Wgmma16<Scalar, kWidth * kPanels>;
-  using PanelOp = Wgmma16<Scalar, kWidth>;
-  static constexpr int kGroupCount = kGroups;
+  using Element = typename TermsOf<Scalar>::Element;
+  using Op = Wgmma16<Element, kWidth * kPanels>;
+  using PanelOp = Wgmma16<Element, kWidth>;
+  static constexpr int kTerms = TermsOf<Scalar>::kTerms;
+  static constexpr int kGroupCount = kGroups, kPanelCount = kPanels;
   static constexpr int kConsumers = kGroups * kWarpgroup, kThreads = kConsumers + kWarpgroup;
   static constexpr int kRowX = kWidth * 2;  // bytes
   static constexpr int kVectors = Op::kElementsC / 4, kPanelVectors = PanelOp::kElementsC / 4;
@@ -127,8 +136,8 @@ struct WgmmaTaps {
         *reinterpret_cast<Four*>(s.stages + i) = Four{};
       }
     };
-    for (int stage = 0; stage < l.stages; ++stage) {
-      int at = stage * l.stage_bytes;
+    for (int term = 0; term < l.stages * kTerms; ++term) {
+      int at = term * l.term_bytes;
       for (int i = 0; i < l.x_copies; ++i, at += l.x_plane_bytes) {
         clear(at + l.x_box_bytes, at + l.x_plane_bytes);
       }
@@ -156,24 +165,31 @@ struct WgmmaTaps {
       const auto image = static_cast<int>(box.n - p.first_image);
       BulkBarrier& arrived = block.shared.arrived[turn.stage];
       block.wait_bulk(block.shared.used[turn.stage], turn.round ^ 1u);
-      block.expect_bulk(arrived, l.x_copies * l.x_box_bytes + l.dy_copies * l.dy_box_bytes);
-      unsigned char* const stage = block.shared.stages + turn.stage * l.stage_bytes;
+      block.expect_bulk(arrived,
+                        kTerms * (l.x_copies * l.x_box_bytes + l.dy_copies * l.dy_box_bytes));
+      const auto copy_term = [&](unsigned char* to, int of_image) {
+        CONVGRAD_NO_UNROLL
+        for (int i = 0; i < l.x_copies; ++i) {
+          const TapsLayout::Copy& copy = l.copies[i];
+          const int at[5] = {task.group_first_c + task.tile.c + copy.channel,
+                             box.begin[2] * axis[2].stride + q + copy.column,
+                             box.begin[1] * axis[1].stride + h + copy.row,
+                             box.begin[0] * axis[0].stride + d, of_image};
+          block.copy_bulk(to + copy.at, p.x, at, arrived);
+        }
+        CONVGRAD_NO_UNROLL
+        for (int i = 0; i < l.dy_copies; ++i) {
+          const int at[5] = {task.group_first_k + task.tile.k + i * kPanelChannels,
+                             box.begin[2] - w.dy.lo[2], box.begin[1] - w.dy.lo[1],
+                             box.begin[0] - w.dy.lo[0], of_image};
+          block.copy_bulk(to + l.x_copies * l.x_plane_bytes + i * l.dy_plane_bytes, p.dy, at,
+                          arrived);
+        }
+      };
       CONVGRAD_NO_UNROLL
-      for (int i = 0; i < l.x_copies; ++i) {
-        const TapsLayout::Copy& copy = l.copies[i];
-        const int at[5] = {task.group_first_c + task.tile.c + copy.channel,
-                           box.begin[2] * axis[2].stride + q + copy.column,
-                           box.begin[1] * axis[1].stride + h + copy.row,
-                           box.begin[0] * axis[0].stride + d, image};
-        block.copy_bulk(stage + copy.at, p.x, at, arrived);
-      }
-      CONVGRAD_NO_UNROLL
-      for (int i = 0; i < l.dy_copies; ++i) {
-        const int at[5] = {task.group_first_k + task.tile.k + i * kPanelChannels,
-                           box.begin[2] - w.dy.lo[2], box.begin[1] - w.dy.lo[1],
-                           box.begin[0] - w.dy.lo[0], image};
-        block.copy_bulk(stage + l.x_copies * l.x_plane_bytes + i * l.dy_plane_bytes, p.dy, at,
-                        arrived);
+      for (int term = 0; term < kTerms; ++term) {
+        copy_term(block.shared.stages + turn.stage * l.stage_bytes + term * l.term_bytes,
+                  image + term * p.images);
       }
       turn.next();
     }
@@ -186,121 +202,6 @@ struct WgmmaTaps {
     for (int e = 0; e < Op::kElementsC; ++e) zero[e % 4] += sums[e] * 0;
     return is_finite((zero[0] + zero[1]) + (zero[2] + zero[3]));
   }
-
-  // Forms the sums of a warpgroup once more, panel by panel: of `count` chunks from `chunk` on,
-  // behind what earlier blocks stored. The same pixels are multiplied by the same instruction,
-  // step by step, but for those where the panel's tap sees nothing: their dy is zero. So what was
-  // finite has the same bits as before.
-  struct Careful {
-    const Task& task;
-    const TapsSum& part;
-    int group, thread;
-
-    template <class Block>
-    CONVGRAD_HD void run(Block& block) const {
-      CONVGRAD_NO_UNROLL
-      for (int panel = 0; panel < kPanels; ++panel) {
-        typename PanelOp::C sums;
-        CONVGRAD_UNROLL
-        for (int i = 0; i < kPanelVectors; ++i) {
-          const Four four =
-              part.before > 0 ? *task.sums(group, panel * kPanelVectors + i, thread) : Four{};
-          CONVGRAD_UNROLL
-          for (int e = 0; e < 4; ++e) sums[4 * i + e] = four.sum[e];
-        }
-        for (int i = 0; i < part.count; ++i) {
-          add(block, task.p.work.chunks.box(part.chunk + i * task.p.work.interleave), panel, sums);
-        }
-        task.store(group, panel * kPanelVectors, thread, part.ended, part.first, sums);
-      }
-    }
-
-    // Taps that were folded into channels see other pixels each: all of them are multiplied for
-    // each tap, and its channels' sums are kept.
-    template <class Block>
-    CONVGRAD_HD void add(Block& block, const Box& box, int panel, typename PanelOp::C& sums) const {
-      const TapsLayout& l = task.p.layout;
-      typename Block::Shared::Step& step = block.shared.step[group];
-      CONVGRAD_NO_UNROLL
-      for (int i = 0; i < l.steps * l.folded.taps; ++i) {
-        const int first = i / l.folded.taps * kStepPixels, tap = i % l.folded.taps;
-        fill(step, box, first, panel, tap);
-        block.fence_async_proxy();
-        block.sync_group();
-        typename PanelOp::C products;
-        CONVGRAD_UNROLL
-        for (int e = 0; e < PanelOp::kElementsC; ++e) products[e] = sums[e];
-        block.template begin_multiply<PanelOp, 1>(block.operand(step.dy, kRowBytes, 0), 0,
-                                                  block.operand(step.x, kRowX, 0), 0, products);
-        block.template wait_multiplies<PanelOp, 0>(products);
-        block.sync_group();
-        CONVGRAD_UNROLL
-        for (int e = 0; e < PanelOp::kElementsC; ++e) {
-          int row, column;
-          PanelOp::c_place(thread, e, row, column);
-          const bool own = l.folded.taps == 1 || column / l.folded_c == tap;
-          if (own) sums[e] = products[e];
-        }
-      }
-    }
-
-    // Whether pixel number i of a chunk is one, and the panel's tap sees x there.
-    CONVGRAD_HD bool sees(const Box& box, int i, int panel, int folded, int (&out)[3],
-                          int (&in)[3]) const {
-      const TapsLayout& l = task.p.layout;
-      const Shape& shape = task.p.work.shape;
-      const int row = i / l.pitch, column = i % l.pitch;
-      if (row >= box.size[2] || column >= box.size[3]) return false;
-      out[0] = box.begin[0];
-      out[1] = box.begin[1] + row;
-      out[2] = box.begin[2] + column;
-      const TapsTile& tile = task.tile;
-      const int at[3] = {tile.t, tile.r + group * l.group_r + panel * l.panel_r,
-                         tile.s + panel * l.panel_s};
-      for (int a = 0; a < 3; ++a) {
-        in[a] = shape.axis[a].first_input(out[a]) + at[a] * shape.axis[a].dilation;
-        if (in[a] < task.p.work.x.lo[a] || in[a] >= task.p.work.x.hi[a]) return false;
-      }
-      const int of_fold = l.folded.first_input(out[2]) + folded * l.folded.dilation;
-      return l.folded.taps == 1 || (of_fold >= 0 && of_fold < l.folded.in);
-    }
-
-    // Fills a step from device memory, each thread half a pixel's channels or less.
-    template <class Step>
-    CONVGRAD_HD void fill(Step& step, const Box& box, int first, int panel, int folded) const {
-      const Params& p = task.p;
-      const TapsLayout& l = p.layout;
-      constexpr int kThreadsPixel = kWarpgroup / kStepPixels;
-      const int pixel = thread / kThreadsPixel;
-      int out[3] = {}, in[3] = {};
-      const bool there = sees(box, first + pixel, panel, folded, out, in);
-      const auto* x = static_cast<const Scalar*>(p.work.x.data);
-      const auto* dy = static_cast<const Scalar*>(p.work.dy.data);
-      const int c_first = task.group_first_c + task.tile.c + panel * l.panel_c,
-                k_first = task.group_first_k + task.tile.k + group * l.group_k;
-      const int c_count = p.work.shape.groups * static_cast<int>(p.work.x.group_stride),
-                k_count = p.work.shape.groups * static_cast<int>(p.work.dy.group_stride);
-      for (int i = thread % kThreadsPixel; i < kPanelChannels; i += kThreadsPixel) {
-        Scalar value{};
-        if (there && k_first + i < k_count) {
-          value = dy[p.work.dy.pixel(box.n, out[0], out[1], out[2]) + k_first + i];
-        }
-        put(step.dy, pixel, i, kRowBytes, value);
-      }
-      for (int i = thread % kThreadsPixel; i < kWidth; i += kThreadsPixel) {
-        Scalar value{};
-        if (there && c_first + i < c_count) {
-          value = x[p.work.x.pixel(box.n, in[0], in[1], in[2]) + c_first + i];
-        }
-        put(step.x, pixel, i, kRowX, value);
-      }
-    }
-    CONVGRAD_HD static void put(unsigned char* to, int pixel, int channel, int row_bytes,
-                                Scalar value) {
-      const auto at = static_cast<std::uint32_t>(pixel * row_bytes + channel * 2);
-      *reinterpret_cast<Scalar*>(to + swizzled(at, row_bytes)) = value;
-    }
-  };
 
   // Where a warpgroup's operands are: in the first stage, and the next ones.
   struct Operands {
@@ -317,8 +218,21 @@ struct WgmmaTaps {
     CONVGRAD_HD void begin(Block& block, typename Op::C& sums) {
       block.template begin_multiply<Op, kSteps>(a, kStepPixels * kRowBytes, b, kStepPixels * kRowX,
                                                 sums);
-      a = operand_after(a, kSteps * kStepPixels * kRowBytes);
-      b = operand_after(b, kSteps * kStepPixels * kRowX);
+      advance(kSteps);
+    }
+    CONVGRAD_HD void advance(int steps) {
+      a = operand_after(a, steps * kStepPixels * kRowBytes);
+      b = operand_after(b, steps * kStepPixels * kRowX);
+    }
+    // Adds the sums of some products of three terms.
+    template <int kSteps, int kFirst, int kEnd, class Block>
+    CONVGRAD_HD void add(Block& block, const TapsLayout& l, typename Op::C& sums) const {
+      typename Op::C products;
+      block.template begin_multiply<Op, kSteps, Onto::nothing, kFirst, kEnd>(
+          a, kStepPixels * kRowBytes, b, kStepPixels * kRowX, products, l.term_bytes);
+      block.template wait_multiplies<Op, 0>(products);
+      CONVGRAD_UNROLL
+      for (int e = 0; e < Op::kElementsC; ++e) sums[e] += products[e];
     }
   };
 
@@ -331,6 +245,7 @@ struct WgmmaTaps {
     const int group = block.thread() / kWarpgroup;
     Operands at{block.operand(s.stages + l.a_at[group], kRowBytes, 0),
                 block.operand(s.stages + l.b_at[group], kRowX, l.panel_bytes)};
+    if constexpr (kTerms > 1) return add_products<kSteps>(block, l, at, count, turn, sums);
     at.enter(block, l, turn);
     at.template begin<kSteps>(block, sums);
     int left = l.steps - kSteps, used = turn.stage;
@@ -354,6 +269,23 @@ struct WgmmaTaps {
     block.template wait_multiplies<Op, 0>(sums);
     block.arrive_by_warps(s.used[used]);
     turn.next();
+  }
+
+  template <int kSteps, class Block>
+  CONVGRAD_HD static void add_products(Block& block, const TapsLayout& l, Operands at, int count,
+                                       Turn& turn, typename Op::C& sums) {
+    CONVGRAD_NO_UNROLL
+    for (; count > 0; --count) {
+      at.enter(block, l, turn);
+      CONVGRAD_NO_UNROLL
+      for (int left = l.steps; left > 0; left -= kSteps) {
+        at.template add<kSteps, 0, kLastProduct>(block, l, sums);
+        at.template add<kSteps, kLastProduct, kProducts>(block, l, sums);
+        at.advance(kSteps);
+      }
+      block.arrive_by_warps(block.shared.used[turn.stage]);
+      turn.next();
+    }
   }
 
   // Writes a warpgroup's sums to dw, by way of shared memory: a column of them, which is contiguous
@@ -410,6 +342,7 @@ struct WgmmaTaps {
       for (int e = 0; e < Op::kElementsC; ++e) sums[e] = 0;
       const TapsSum part = part_behind(done);
       if (part.before > 0) load(Task(p, opaque(number)), group, thread, sums);
+      constexpr int kOther = kTerms > 1 ? 2 : 5;
       switch (l.together) {
         case 3:
           multiply<3>(block, l, part.count, turn, sums);
@@ -417,18 +350,18 @@ struct WgmmaTaps {
         case 4:
           multiply<4>(block, l, part.count, turn, sums);
           break;
-        case 5:
-          multiply<5>(block, l, part.count, turn, sums);
+        case kOther:
+          multiply<kOther>(block, l, part.count, turn, sums);
           break;
         default:
-          multiply<7>(block, l, part.count, turn, sums);
+          if constexpr (kTerms == 1) multiply<7>(block, l, part.count, turn, sums);
       }
       const bool finite = !block.any_of_group(!all_finite(sums));
       const Task task(p, opaque(number));
       const TapsSum now = part_behind(done);
       const bool writes = p.written.dw != nullptr;
       if (!finite) {
-        Careful{task, now, group, thread}.run(block);
+        TapsCareful<WgmmaTaps>{task, now, group, thread}.run(block);
         if (writes) load(task, group, thread, sums);
       } else if (!writes) {
         task.store(group, 0, thread, now.ended, now.first, sums);
