@@ -109,7 +109,7 @@ template <typename Set, int Count, typename V>
 
 // Holds Count vectors of sums for each of Rows x Taps, in registers over all runs, for
 // stream_tile() and stream_group_tile(). They meet Count vectors of x that are XStep apart (0: the
-// same one) and of dy, which load_dy(pixel, d) fills in. Sums begin with what is in memory.
+// same one) and of dy, which load_dy(pixel, d) fills in. Sums begin and end in memory.
 template <typename Set, int Rows, int Taps, int Count, long XStep, typename Element,
           typename Stored = Element>
 struct RegisterSums {

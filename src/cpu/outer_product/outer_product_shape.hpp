@@ -137,12 +137,12 @@ inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
     p.pixel_columns = aw.stride / p.step;
     p.tap_columns = aw.dilation / p.step;
   }
+  // Joined channels fill register tiles, which is worth as much packing as without sharing.
+  p.joined = joins_taps(problem);
   const std::int64_t rows = extent[0] * extent[1] * extent[2];
   // Each tap is packed for itself where taps are so far apart that most columns between them would
   // be packed for nothing, a row of columns does not fit, or strides leave no column that serves
   // two taps.
-  // Joined channels fill register tiles, which is worth as much packing as without sharing.
-  p.joined = joins_taps(problem);
   const bool shares = S == 1 || p.joined || spanned_inputs(aw, 1) > aw.stride;
   const std::int64_t dense = 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2);
   const std::int64_t columns = p.columns(q, S);

@@ -70,7 +70,7 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 
 // Estimates seconds on one core. A multiply-add waits a little for its operands, half as long
 // again, or twice that where AVX2 picks outputs from two vectors; a packed value takes as long as a
-// few, or as many where its pixel fills no vector. 16 for each channel of a group is for spreading,
+// few, as 32 where its pixel fills no vector. 16 for each channel of a group is for spreading,
 // lane by lane. One group has few lanes.
 template <const IsaSet& set>
 double seconds(const WgradProblem& problem) {
