@@ -132,7 +132,7 @@ class DeviceAdder final : public DeviceSum {
   void replay(const BlockParams& work) {
     const std::string_view kernel = cuda_.kernel->name;
     const WgradProblem& pb = plan_.problem;
-    if (cuda_.kernel->one_slice) {
+    if (!cuda_.kernel->is_exact) {
       return compute_cudnn(runtime_, kernel, pb, work, last_images_, packed_);
     }
     launch_block(runtime_, kernel, pb, work, last_slices_, last_images_, packed_,

@@ -164,11 +164,11 @@ std::span<const DeviceKernel> device_kernels() {
   static const auto table = std::to_array<DeviceKernel>({
       {"cuda_wgmma",
        "by the matrix instructions and bulk copies of capability 9.0, x once for taps",
-       not_depthwise, wgmma_why_not<false>, wgmma_tiles, cuda::taps_packed_bytes, false, true,
-       nullptr, wgmma_schedule},
+       not_depthwise, wgmma_why_not<false>, wgmma_tiles, cuda::taps_packed_bytes, true, nullptr,
+       wgmma_schedule},
       {"cuda_streaming", "depthwise, small groups, few channels: one pass, taps in registers",
        for_few_channels, streaming_why_not, tiles_of<cuda::depthwise_choice>,
-       streaming_packed_bytes, false, true, cuda::depthwise_chunks},
+       streaming_packed_bytes, true, cuda::depthwise_chunks},
       {"cuda_mma", "implicit GEMM on tensor cores for float16 and bfloat16", always, mma_why_not,
        tiles_of<cuda::mma_choice>, gemm_packed_bytes},
       {"cuda_mma_f64", "the same for float64", always, mma_f64_why_not, tiles_of<cuda::mma_choice>,
@@ -177,12 +177,11 @@ std::span<const DeviceKernel> device_kernels() {
        simt_why_not, tiles_of<cuda::simt_choice>, gemm_packed_bytes},
       {"cuda_wgmma_bf16x3",
        "cuda_wgmma for float32 as three bfloat16, in six products; by name only", kByNameOnly,
-       wgmma_why_not<true>, wgmma_tiles, cuda::taps_packed_bytes, false, true, nullptr,
-       wgmma_schedule},
+       wgmma_why_not<true>, wgmma_tiles, cuda::taps_packed_bytes, true, nullptr, wgmma_schedule},
       {"cudnn_any", "cuDNN 9's first choice, whose bits may differ from run to run; by name only",
-       kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, true, false},
+       kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, false},
       {"cudnn", "cuDNN 9, if it is installed, deterministic; its result is rounded to the dtype",
-       kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, true, false},
+       kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, false},
   });
   return table;
 }
@@ -228,7 +227,7 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
   // Chunks are dealt within partitions: a block in one of them has those of an eighth of all
   // slices.
   constexpr std::int64_t kPartitions = 8;
-  if (kernel.one_slice) return deal_slices(grid, 1, 1, 1);
+  if (!kernel.is_exact) return deal_slices(grid, 1, 1, 1);
   const std::int64_t at_a_time = kMultiprocessors * tiles.resident;
   const std::int64_t most =
       std::min({grid.count / least_chunks, kMostWaves * at_a_time / tiles.count,

@@ -18,7 +18,7 @@
 namespace convgrad::cuda {
 
 // It rises with each change of the types below; changes of Plan show in its size.
-inline constexpr int kModuleVersion = 5;
+inline constexpr int kModuleVersion = 6;
 
 struct Module {
   int version = kModuleVersion;

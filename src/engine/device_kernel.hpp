@@ -67,8 +67,9 @@ struct DeviceKernel {
   // Returns the device memory for a rearranged copy of a block of x and dy of so many bytes, or 0.
   std::int64_t (*packed_bytes)(const WgradProblem&, std::int64_t x_bytes,
                                std::int64_t dy_bytes) = nullptr;
-  bool one_slice = false;  // it sums in its own order
-  bool is_exact = true;    // it rounds no element of x and dy before they are multiplied
+  // It rounds no element of x and dy before they are multiplied. Else it sums in its own order, and
+  // all chunks are one slice.
+  bool is_exact = true;
   // Returns the chunks that it sums in one go, by the shape alone. nullptr: chunk_grid(problem).
   ChunkGrid (*chunks)(const WgradProblem&) = nullptr;
   // Returns the cut, of slices of at least so many chunks; nullptr: chunk_grid() and
