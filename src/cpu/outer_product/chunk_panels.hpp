@@ -225,8 +225,8 @@ class ChunkPanels {
   PackSource source(const void* data, std::int64_t offset, std::int64_t pixel_stride,
                     std::int64_t apart, std::int64_t channel_stride) const {
     const Scalar* at = static_cast<const Scalar*>(data) + offset;
-    const Scalar* const second = kIsPair<Element> ? at + apart : nullptr;
-    return {at, second, static_cast<int>(pb_.dtype), pixel_stride, channel_stride};
+    return {at, kIsPair<Element> ? at + apart : nullptr, static_cast<int>(pb_.dtype), pixel_stride,
+            channel_stride};
   }
 
   // Looks at the panels, not the file: they have just been written, and are in the cache.
