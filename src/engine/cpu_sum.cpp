@@ -1,6 +1,7 @@
 // cpu_sum.cpp - the gradient by a kernel on the processor's threads: tasks of (slice, tile),
 // partial gradients, the tree.
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "base/buffer.hpp"
@@ -36,7 +37,13 @@ class CpuSum final : public BlockSum {
   }
 
   void add(const Block& block, std::int64_t index, const Progress&) override {
-    const std::vector<SliceRun> runs = runs_in(plan_.schedule.blocks.chunk_range(index));
+    std::vector<SliceRun> runs = runs_in(plan_.schedule.blocks.chunk_range(index));
+    if (tree_.holds_all()) {
+      // Few slices are uneven: a long one that begins last would keep one thread alone.
+      std::ranges::stable_sort(runs, std::greater(), [](const SliceRun& slice) {
+        return ceil_div(slice.run.end - slice.run.begin, slice.run.step);
+      });
+    }
     const auto tiles = static_cast<std::int64_t>(tiles_.size()), count = std::ssize(runs);
     // Tiles of a slice one after the other read the same pixels, from a cache that all threads
     // share. Tiles of groups read other channels of them: there each thread has a slice of its own

@@ -8,7 +8,7 @@ std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& no
                            int threads) {
   if (nodes.empty()) return 0;
   // Several blocks keep the slices of a partition from one to the next.
-  const std::int64_t kept = one_block ? 0 : slices.interleave;
+  const std::int64_t kept = one_block ? 1 : slices.interleave;
   return std::min(nodes.back().end - nodes.front().begin,
                   tree_levels(slices.count()) + std::ssize(nodes) + kept + threads);
 }
@@ -23,6 +23,7 @@ PartialTree::PartialTree(const WgradProblem& problem, std::int64_t slices,
       tiles_(tiles),
       memory_(memory),
       zeroed_(zeroed),
+      holds_all_(live >= part_.size()),
       slot_(static_cast<std::size_t>(slices_)),
       zeros_(static_cast<std::size_t>(slices_)),
       merged_(static_cast<std::size_t>(slices_), 0),

@@ -13,9 +13,10 @@
 
 namespace convgrad {
 
-// Counts the partial gradients that a job needs at a time. Slices begin in their order. Those that
-// are complete but wait for their neighbour in the tree are at most one for each level and worker.
-// The sums of all nodes but one may be there before the last slices begin.
+// Counts the partial gradients that a job needs at a time, where slices begin in their order. Those
+// that are complete but wait for their neighbour in the tree are at most one for each level and
+// worker. The sums of all nodes but one may be there before the last slices begin. One more lets 8
+// slices of two threads begin in any order.
 std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& nodes, bool one_block,
                            int threads);
 
@@ -29,6 +30,8 @@ class PartialTree {
   PartialTree(const WgradProblem& problem, std::int64_t slices, const std::vector<Range>& nodes,
               const std::vector<Tile>& tiles, double* memory, std::int64_t live, bool zeroed);
 
+  // Tells whether there is memory for all slices at a time.
+  bool holds_all() const { return holds_all_; }
   // Returns the memory of a slice, for which it may wait until others are complete; null after
   // cancel(). In the end, the memory of a node's first slice has the node's sums.
   double* partial(std::int64_t slice);
@@ -49,7 +52,7 @@ class PartialTree {
   const Range part_;  // the slices that are summed
   const std::vector<Tile>& tiles_;
   double* const memory_;
-  const bool zeroed_;
+  const bool zeroed_, holds_all_;
   std::mutex mutex_;
   std::condition_variable freed_;
   std::int64_t opened_ = part_.begin;  // the first slice that has not had memory

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "base/integers.hpp"
 #include "convgrad/gradient.hpp"
 #include "support/errors.hpp"
 #include "support/problems.hpp"
@@ -61,6 +62,19 @@ TEST_CASE("files in blocks of any size give the bytes of the tensors in memory")
       }
     }
   }
+}
+
+TEST_CASE("of few slices the long ones begin first") {
+  static std::vector<std::int64_t> begun;
+  Kernel kernel = find_kernel("direct");
+  kernel.accumulate = [](const WgradProblem&, const ChunkGrid&, const Block&, const ChunkRun& run,
+                         const Tile&, std::byte*,
+                         TileSums&) { begun.push_back(ceil_div(run.end - run.begin, run.step)); };
+  const WgradProblem pb = make({"", "conv2d", 28, 1, 1, 1, {{14, 3}, {14, 3}}}, DType::f32, true);
+  const auto x = filled(DType::f32, pb.x_count(), Fill::normal, 3);
+  const auto dy = filled(DType::f32, pb.dy_count(), Fill::normal, 4);
+  sums_of(kernel, pb, x.data(), dy.data());
+  CHECK(begun == std::vector<std::int64_t>{4, 4, 3, 3});
 }
 
 TEST_CASE("a gradient in one call, from files of two dtypes or from memory") {
