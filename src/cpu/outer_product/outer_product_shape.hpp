@@ -275,17 +275,19 @@ struct TileForm {
 
 // Tells whether a tile reads the tensors as they are: that is faster where a packed value would
 // meet few others, and fewer where register tiles are small, as each of them reads all pixels
-// again. Pixels a multiple of 4 KiB apart share a few sets of a cache.
+// again. Pixels a multiple of 4 KiB apart share a few sets of a cache. 1x1 filters mind neither
+// with vectors of 64 bytes.
 template <typename Element>
 bool reads_tensors(const OuterProductIsa<Element>& isa, const WgradProblem& problem) {
   constexpr std::int64_t kBytes = sizeof(Element);
-  const std::int64_t c = problem.group_c(), k = problem.group_k();
+  const std::int64_t c = problem.group_c(), k = problem.group_k(), stride = problem.axis[2].stride;
   const std::int64_t cells = std::int64_t{isa.max_rows} * isa.max_columns;
   std::int64_t packed = c;  // values of x for each pixel
   for (const SpatialAxis& axis : problem.axis) packed *= std::min(axis.taps, axis.stride);
-  return problem.channels_last && dtype_bytes(problem.dtype) == kBytes &&
-         8 * problem.taps() * c * k <= 3 * cells * (packed + k) &&
-         problem.C * problem.axis[2].stride * kBytes % 4096 != 0 && problem.K * kBytes % 4096 != 0;
+  if (!problem.channels_last || dtype_bytes(problem.dtype) != kBytes) return false;
+  if (isa.max_columns * kBytes == 128 && problem.taps() * problem.groups * stride == 1) return true;
+  return 8 * problem.taps() * c * k <= 3 * cells * (packed + k) &&
+         problem.C * stride * kBytes % 4096 != 0 && problem.K * kBytes % 4096 != 0;
 }
 template <typename Element>
 TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
