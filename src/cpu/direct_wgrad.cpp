@@ -1,6 +1,5 @@
 // direct_wgrad.cpp - for each output row and tap, sums over the row's pixels with 16 output
-// channels in registers. It suits depthwise and small groups, and is the portable kernel for
-// everything else.
+// channels in registers: for depthwise and small groups, and portable for everything else.
 #include "cpu/direct_wgrad.hpp"
 
 #include <algorithm>

@@ -13,8 +13,7 @@ struct PeakRequest {
   std::int64_t memory_limit_bytes = 0;  // 0: what the machine has
 };
 
-// GFLOP/s count a multiply-add as 2, GB/s are 10^9 bytes. Empty figures were not asked for, or
-// cannot be.
+// GFLOP/s count a multiply-add as 2; a GB is 10^9 bytes. What is not asked for or known is empty.
 struct Peaks {
   int threads = 1;
   std::string instruction_set;             // of the multiply-adds: avx512, avx2, neon or portable

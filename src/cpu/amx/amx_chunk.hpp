@@ -151,8 +151,7 @@ class AmxChunks {
     group_size_ = 0;
   }
 
-  // Lists the runs of pixels that a tap of the group sees, without rows at both ends that none
-  // sees.
+  // Lists the runs of pixels that a tap of the group sees, without unseen rows at both ends.
   void list_runs(const AmxTap& first) {
     const AmxShape& shape = at_.shape;
     run_count_ = 0;
@@ -163,8 +162,7 @@ class AmxChunks {
       z = hull(z, outputs_of(0, first[0] + tap[0]));
       p = hull(p, outputs_of(1, first[1] + tap[1]));
     }
-    // Runs begin with a whole tile of dy, so a few rows that do not see x may be in them: they meet
-    // zeros.
+    // Runs begin with a whole tile of dy: a few rows in them may not see x, and meet zeros.
     const std::int64_t columns = shape.axis[2].lines;
     const std::int64_t begin = p.begin * columns / kAmxPairs * kAmxPairs;
     const std::int64_t end = (p.end - 1) * columns + shape.extent[3];

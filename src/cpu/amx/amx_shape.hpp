@@ -61,8 +61,7 @@ struct AmxShape {
   std::int64_t dy_start(std::int64_t n, std::int64_t z) const {
     return sharing.joined ? (n * axis[0].lines + z) * sheet : (n * extent[1] + z) * pitch;
   }
-  // Returns the place that tap (t, r, s), counted from the first that the panel serves, sees from
-  // output (n, z, 0, 0).
+  // Returns the place that tap (t, r, s), from the panel's first on, sees from output (n, z, 0, 0).
   std::int64_t x_start(const WgradProblem& pb, std::int64_t n, std::int64_t z,
                        const std::array<std::int64_t, 3>& tap) const {
     std::array<std::int64_t, 3> phase, line;
@@ -117,8 +116,7 @@ inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
 
 inline constexpr std::int64_t kAmxBlock = 2 * kAmxChannels;
 
-// Counts tiles of c x k channels; a block's one or two sums take as long as 3.25 that do not wait
-// for themselves.
+// Counts tiles of c x k channels; a block's one or two sums wait, and take as long as 3.25 of more.
 inline double amx_waiting_blocks(std::int64_t c, std::int64_t k) {
   const auto whole = [](std::int64_t count) { return (count + kAmxChannels - 1) / kAmxBlock; };
   const std::int64_t all = ceil_div(c, kAmxBlock) * ceil_div(k, kAmxBlock);

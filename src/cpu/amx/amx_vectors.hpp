@@ -147,8 +147,7 @@ static inline const void* channel_of(const void* pixel, long channel) {
   return static_cast<const typename Source::Bits*>(pixel) + channel;
 }
 
-// Fetches all channels of a pixel, cache line by cache line: in this order the processor fetches
-// further on its own.
+// Fetches all channels of a pixel line by line: in this order the processor fetches further itself.
 static inline void fetch(const void* pixel, long bytes) {
   for (long at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(pixel) + at);
 }

@@ -58,8 +58,7 @@ enum class Cells {
   bfloat16s  // float sums to such cells, rounded
 };
 
-// A register tile of outer_product reads this; distances are in elements. The last `trim` pixels of
-// each run are left out.
+// A register tile of outer_product reads this, in elements, without the last `trim` of each run.
 template <typename Element>
 struct ProductView {
   const Element* a;  // broadcast

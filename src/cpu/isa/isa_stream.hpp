@@ -68,8 +68,7 @@ void spread(const PackSource& source, long pixels, const int* channel, int count
   });
 }
 
-// Keeps the compiler from computing every address ahead of the loop, which takes more registers
-// than there are.
+// Keeps the compiler from computing every address ahead of the loop, for which registers are few.
 template <typename Element>
 static inline const Element* opaque(const Element* at) {
   __asm__("" : "+r"(at));

@@ -42,14 +42,16 @@ class ChunkPanels {
         form_(tile_form(isa, problem, panels_, tile)),
         dy_panels_(workspace),
         x_panels_(workspace + whole_.dy_elements()) {
+    if (form_.dy_in_place) {
+      dy_ = static_cast<const Element*>(block.dy) + tile.k.begin;
+      dy_pixel_ = block.dy_strides.spatial[2];
+      dy_stride_ = form_.k_step;
+    }
     if (!form_.in_place) return;
     x_ = static_cast<const Element*>(block.x) + x_channels().begin;
-    dy_ = static_cast<const Element*>(block.dy) + tile.k.begin;
     x_pixel_ = problem.axis[2].stride * block.x_strides.spatial[2];
     x_tap_ = problem.axis[2].dilation * block.x_strides.spatial[2];
-    dy_pixel_ = block.dy_strides.spatial[2];
     x_shape_.panel_stride = form_.x_step;
-    dy_stride_ = form_.k_step;
   }
 
   const TileForm& form() const { return form_; }
@@ -76,7 +78,7 @@ class ChunkPanels {
     for (std::size_t a = 0; a < 2; ++a) lines_[a] = lines_of(a);
     columns_ = panels_.columns(steps(), panels_.reuse == Reuse::tap ? 1 : pb_.axis[2].taps);
     if (form_.in_place) return true;
-    pack_dy();
+    if (!form_.dy_in_place) pack_dy();
     if (isa_.exponent_range == nullptr && sees_padding(pb_.axis[2]) && !dy_is_finite()) {
       return false;
     }
@@ -107,9 +109,8 @@ class ChunkPanels {
   // Each run is a row, or rows that follow each other, of dy and of what sees x of it.
   std::span<const PanelRun> runs() const { return {runs_, static_cast<std::size_t>(run_count_)}; }
 
-  // Rows that see only padding with a filter row are left out of it, so that their zeros are never
-  // multiplied. Lists the chunk's rows for which filter row (t, r) is in x, and where the x panel
-  // has them.
+  // Lists the chunk's rows for which filter row (t, r) is in x, and where the x panel has them.
+  // Zeros of rows that see only padding are never multiplied.
   void list_rows(std::int64_t t, std::int64_t r) {
     const auto& [ad, ah, aw] = pb_.axis;
     const bool in_place = form_.in_place, packs = reuse_ != Reuse::filter;
@@ -117,7 +118,8 @@ class ChunkPanels {
     const std::int64_t w = in_place ? input_position(aw, low_[3].begin, 0) : 0;
     const std::int64_t x_step =
         ah.stride * (in_place || packs ? block_.x_strides.spatial[1] : line);
-    const std::int64_t dy_step = in_place ? block_.dy_strides.spatial[1] : pixels * dy_pixel_;
+    const std::int64_t dy_step =
+        form_.dy_in_place ? block_.dy_strides.spatial[1] : pixels * dy_pixel_;
     const bool swapped = form_.swapped, joins = sees_whole_rows();
     const auto* nothing = reinterpret_cast<const char*>(runs_);  // any address that is in a cache
     std::int64_t dy = 0, x_end = -1, dy_end = -1;
@@ -131,7 +133,7 @@ class ChunkPanels {
         std::int64_t at = in_place || packs
                               ? x_offset(block_, n, d, h, w)
                               : (plane * lines_[1].size() + h - lines_[1].begin) * line;
-        if (in_place) dy = dy_offset(block_, n, z, p, low_[3].begin);
+        if (form_.dy_in_place) dy = dy_offset(block_, n, z, p, low_[3].begin);
         for (; p < low_[2].end; ++p, h += ah.stride, at += x_step, dy += dy_step) {
           RowsThere there = rows_there(d, h);
           there.second = there.second && has_second(n, z, p);
@@ -187,8 +189,7 @@ class ChunkPanels {
                 contains(input_[1], h + apart_[1])};
   }
 
-  // Tells whether a row has second pixels; along q, all elements of a row but the first of an odd
-  // number have.
+  // Tells whether a row has second pixels; along q, the first of an odd number has none.
   bool has_second(std::int64_t n, std::int64_t z, std::int64_t p) const {
     return n >= pairs_[0].begin && z >= pairs_[1].begin && p >= pairs_[2].begin;
   }
@@ -229,8 +230,13 @@ class ChunkPanels {
             channel_stride};
   }
 
-  // Looks at the panels, not the file: they have just been written, and are in the cache.
+  // Looks at panels where there are some: they have just been written, and are in the cache.
   bool dy_is_finite() const {
+    if (form_.dy_in_place) {
+      // All channels of neighbouring pixels are one piece of memory.
+      return isa_.all_finite(reinterpret_cast<const Element*>(dy_of(box_).piece()),
+                             all_steps() * pb_.K);
+    }
     for (std::int64_t k = 0; k < tile_.k.size(); k += form_.k_step) {
       if (!isa_.all_finite(dy_panel(k), dy_elements_)) return false;
     }

@@ -104,8 +104,7 @@ struct XPanels {
 };
 
 inline constexpr std::int64_t kMostXElements = 128 << 10;  // of panels
-// Up to this many channels leave sums of a register tile, which has 14 rows, waiting for each
-// other.
+// With no more channels sums of a register tile, of 14 rows, wait for each other.
 inline constexpr std::int64_t kFewChannels = 16;
 inline constexpr std::int64_t kOuterProductTileC = 64;
 // Tells whether channels of neighbouring taps are joined, as the rows of a register tile: where
@@ -140,9 +139,8 @@ inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
   // Joined channels fill register tiles, which is worth as much packing as without sharing.
   p.joined = joins_taps(problem);
   const std::int64_t rows = extent[0] * extent[1] * extent[2];
-  // Each tap is packed for itself where taps are so far apart that most columns between them would
-  // be packed for nothing, a row of columns does not fit, or strides leave no column that serves
-  // two taps.
+  // Each tap is packed for itself where most columns between taps would be packed for nothing, a
+  // row of columns does not fit, or strides leave no column that serves two taps.
   const bool shares = S == 1 || p.joined || spanned_inputs(aw, 1) > aw.stride;
   const std::int64_t dense = 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2);
   const std::int64_t columns = p.columns(q, S);
@@ -270,6 +268,7 @@ RegisterTile register_tile(const OuterProductIsa<Element>& isa, std::int64_t row
 struct TileForm {
   bool swapped = false;                 // dy is broadcast to channels of x side by side
   bool in_place = false;                // the tensors are read as they are
+  bool dy_in_place = false;             // dy is
   std::int64_t x_step = 1, k_step = 1;  // channels of a register tile
 };
 
@@ -281,12 +280,10 @@ template <typename Element>
 bool reads_tensors(const OuterProductIsa<Element>& isa, const WgradProblem& problem) {
   constexpr std::int64_t kBytes = sizeof(Element);
   const std::int64_t c = problem.group_c(), k = problem.group_k(), stride = problem.axis[2].stride;
-  const std::int64_t cells = std::int64_t{isa.max_rows} * isa.max_columns;
   std::int64_t packed = c;  // values of x for each pixel
   for (const SpatialAxis& axis : problem.axis) packed *= std::min(axis.taps, axis.stride);
-  if (!problem.channels_last || dtype_bytes(problem.dtype) != kBytes) return false;
   if (isa.max_columns * kBytes == 128 && problem.taps() * problem.groups * stride == 1) return true;
-  return 8 * problem.taps() * c * k <= 3 * cells * (packed + k) &&
+  return 8 * problem.taps() * c * k <= 3 * isa.max_rows * isa.max_columns * (packed + k) &&
          problem.C * stride * kBytes % 4096 != 0 && problem.K * kBytes % 4096 != 0;
 }
 template <typename Element>
@@ -308,11 +305,17 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   form.swapped = swapped.cost + turning < plain.cost;
   form.x_step = form.swapped ? swapped.columns : plain.rows;
   form.k_step = form.swapped ? swapped.rows : plain.columns;
-  // Joined rows are side by side in x, too, where taps are, and where none sees padding.
+  // What is loaded as a vector, or half of one, is there: behind the last there may be nothing.
+  if (!problem.channels_last || dtype_bytes(problem.dtype) != std::int64_t{sizeof(Element)} ||
+      (form.swapped ? rows : k) % part != 0) {
+    return form;
+  }
+  // Joined rows are side by side in x, too, where taps are, and where none sees padding. They read
+  // dy too few times for copying it.
   const SpatialAxis& w = problem.axis[2];
   const bool in_x = !panels.joined || (problem.groups == 1 && w.dilation == 1 && !sees_padding(w));
-  // What is loaded as a vector, or half of one, is there: behind the last there may be nothing.
-  form.in_place = in_x && (form.swapped ? rows : k) % part == 0 && reads_tensors(isa, problem);
+  form.in_place = in_x && reads_tensors(isa, problem);
+  form.dy_in_place = form.in_place || (panels.joined && k == problem.K);
   return form;
 }
 

@@ -32,8 +32,7 @@ class RunList {
   }
   void skip(std::int64_t calls) { calls_left_ -= calls; }
 
-  // Is called before each call. Returns the runs of the panels, or parts of them if lines are to be
-  // fetched in it.
+  // Is called before each call: returns the panels' runs, or parts of them if it fetches lines.
   template <typename Panels>
   std::span<const PanelRun> list(const Panels& panels) {
     if (calls_left_-- > fetch_calls_ || fetch_.done()) return panels.runs();
@@ -163,8 +162,7 @@ class OuterProductTile {
   }
 
   // Multiplies the listed rows of `count` channels of x by every dy panel, for `count` rows of the
-  // filter from `out` on. Elements of a row that are not in `seen` meet zeros in x and may be left
-  // out.
+  // filter from `out` on. Elements that are not in `seen` meet zeros in x and may be left out.
   void add_rows(std::int64_t count, const Element* x, Range seen, std::int64_t out) {
     const std::int64_t x_pixel = panels_.x_pixel(), dy_pixel = panels_.dy_pixel();
     const std::int64_t k_step = form().k_step;

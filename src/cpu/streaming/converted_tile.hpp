@@ -66,8 +66,7 @@ class ConvertedTile {
     copy_.dy_strides = box_strides(true, k_.size(), {box[1].size(), box[2].size(), box[3].size()});
     copy_.x = x_ - c_.begin;  // of channel 0, as if it were there
     copy_.dy = dy_ - k_.begin;
-    // All that the chunk sees is copied once: filters overlap, so most values are read by several
-    // taps.
+    // All that the chunk sees is copied once: filters overlap, and several taps read most values.
     copy(from_.x, x_offset(from_, box[0].begin, d.begin, h.begin, w.begin), from_.x_strides,
          {box[0], d, h, w}, c_, x_);
     copy(from_.dy, dy_offset(from_, box[0].begin, box[1].begin, box[2].begin, box[3].begin),
