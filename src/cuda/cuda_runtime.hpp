@@ -33,10 +33,11 @@ class CurrentDevice {
   int before_ = -1;  // -1: unknown, or the same
 };
 
-// Launches Body for the tasks first, first + 1, ..., count of them. The .cu files compile it.
+// Launches Body for the tasks first, first + 1, ..., count of them, whose blocks are clusters of so
+// many, one behind the other. The .cu files compile it.
 template <class Body>
 void launch_tasks(const typename Body::Params& params, std::int64_t first, std::int64_t count,
-                  cudaStream_t stream);
+                  int cluster, cudaStream_t stream);
 
 // One stream copies, one runs kernels, so that a block is copied while kernels work on the one
 // before; events order the two. Memory is freed by the destructor. All but the constructor and the
@@ -70,10 +71,11 @@ class CudaRuntime {
   bool copies_in_bulk() const;
 
   template <class Body>
-  void launch(const typename Body::Params& params, std::int64_t tasks) {
+  void launch(const typename Body::Params& params, std::int64_t tasks, int cluster = 1) {
     for (std::int64_t first = 0; first < tasks; first += kMaxBlocks) {
       const std::int64_t rest = tasks - first;
-      launch_tasks<Body>(params, first, rest < kMaxBlocks ? rest : kMaxBlocks, compute_stream());
+      launch_tasks<Body>(params, first, rest < kMaxBlocks ? rest : kMaxBlocks, cluster,
+                         compute_stream());
     }
   }
 

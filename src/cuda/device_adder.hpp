@@ -33,8 +33,11 @@ class DeviceAdder final : public DeviceSum {
     const DeviceMemory& need = cuda_.memory;
     partials_ = runtime_.allocate(std::max<std::int64_t>(need.partials, 8));
     dw_ = runtime_.allocate(need.sums);
-    writes_dw_ = plan_.schedule.blocks.count == 1 &&
-                 writes_dw(cuda_.kernel->name, plan_.problem, plan_.schedule.slices);
+    const Schedule& schedule = plan_.schedule;
+    if (schedule.blocks.count == 1 &&
+        schedule.nodes == std::vector{Range{0, schedule.slices.count()}}) {
+      cluster_ = added_slices(cuda_.kernel->name, plan_.problem, schedule.slices);
+    }
     for (std::int64_t buffer = 0; buffer < need.buffers; ++buffer) {
       x_[buffer] = runtime_.allocate(need.x_block);
       dy_[buffer] = runtime_.allocate(need.dy_block);
@@ -136,18 +139,14 @@ class DeviceAdder final : public DeviceSum {
       return compute_cudnn(runtime_, kernel, pb, work, last_images_, packed_);
     }
     launch_block(runtime_, kernel, pb, work, last_slices_, last_images_, packed_,
-                 written(pb.out_dtype));
+                 {dw_, pb.out_dtype, cluster_});
     add_slices({0, plan_.schedule.slices.count()}, pb.out_dtype);
   }
 
-  // dw_, if the kernel writes it.
-  WrittenDw written(DType dtype) const { return writes_dw_ ? WrittenDw{dw_, dtype} : WrittenDw{}; }
-
   // Adds the partial gradients of these slices to dw_, rounded to the dtype.
   void add_slices(Range slices, DType dtype) {
-    if (writes_dw_) return;
     launch_sum(runtime_, cuda_.kernel->name, plan_.problem, plan_.schedule.slices, slices,
-               partials_, dw_, dtype);
+               partials_, {dw_, dtype, cluster_});
   }
 
   // Copies a part of a tensor to the device, where it is dense, in C order. It goes in pieces that
@@ -211,7 +210,7 @@ class DeviceAdder final : public DeviceSum {
     last_slices_ = last - first + 1;
     last_images_ = images;
     launch_block(runtime_, cuda_.kernel->name, plan_.problem, work, last_slices_, images, packed_,
-                 written(result_ != nullptr ? plan_.problem.out_dtype : DType::f64));
+                 {dw_, result_ != nullptr ? plan_.problem.out_dtype : DType::f64, cluster_});
   }
 
   const Plan plan_;
@@ -219,7 +218,7 @@ class DeviceAdder final : public DeviceSum {
   Runtime runtime_;
   void* partials_ = nullptr;
   void* dw_ = nullptr;      // the sums of a node, or dw rounded
-  bool writes_dw_ = false;  // the kernel does, as a block has all of the only slice
+  int cluster_ = 0;         // slices that the kernel adds, as a block has all
   void* result_ = nullptr;  // of round_to_result()
   void* x_[2] = {};
   void* dy_[2] = {};

@@ -1,11 +1,13 @@
 // launch.hpp - launches kernels for one block's work. Runtime is a device's (cuda_runtime.hpp) or
 // the processor standing in for one (tests/cuda/emulated_device.hpp):
-//   template <class Body> void launch(const typename Body::Params&, std::int64_t tasks);
+//   template <class Body> void launch(const typename Body::Params&, std::int64_t tasks,
+//                                     int cluster = 1);
 //   int shared_bytes();  // that a thread block can have
 //   bool copies_in_bulk();  // is of compute capability 9.0
 //   BulkTensor bulk_tensor(const BulkMap&);  // for bodies that copy in bulk
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
 #include "convgrad/error.hpp"
@@ -280,6 +282,11 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
   TapsParams params{{}, {}, block, with_slices(choice, grid), images.begin, count, written};
   BlockParams& work = params.work;
   TapsLayout& l = params.layout;
+  l.cluster = divisor(std::max(written.cluster, 1));
+  if (written.cluster < slices) {
+    auto* const behind = static_cast<std::byte*>(block.partials) + l.total_bytes;
+    params.written = {behind, DType::f64, written.cluster};
+  }
   work.shape = shape_of(pb);
   bool sees = true;
   for (int a = 0; a < 3; ++a) sees = sees && work.x.hi[a] > work.x.lo[a];
@@ -299,7 +306,7 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
                                      {Body::kRowX / 2, l.x_pitch, l.x_rows}, {l.step_w, l.step_h}));
     params.dy = runtime.bulk_tensor(
         taps_map(work.dy, all, pb.K, {kPanelChannels, l.pitch, l.rows}, {1, 1}));
-    runtime.template launch<Body>(params, slices * work.tiles);
+    runtime.template launch<Body>(params, slices * work.tiles, static_cast<int>(l.cluster.value));
   };
   if (problem.dtype == DType::f32) return with_taps_body<Bf16x3>(choice.kind, run);
   problem.dtype == DType::f16 ? with_taps_body<Float16>(choice.kind, run)
@@ -334,16 +341,14 @@ void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem&
 
 inline bool is_wgmma(std::string_view kernel) { return kernel.starts_with("cuda_wgmma"); }
 
-// Whether launch_block() writes dw itself where a block has all of these slices: the only one, of
-// one sum.
-inline bool writes_dw(std::string_view kernel, const WgradProblem& problem,
-                      const SliceGrid& slices) {
-  return is_wgmma(kernel) && slices.count() == 1 &&
-         !with_slices(taps_choice(problem), slices).has_totals;
+// Counts the slices whose sums launch_block() adds itself where a block has all of these, or 0.
+inline int added_slices(std::string_view kernel, const WgradProblem& problem,
+                        const SliceGrid& slices) {
+  return is_wgmma(kernel) ? cluster_of(taps_choice(problem), slices) : 0;
 }
 
-// Adds the products of a block of these images to the partials of `slices` slices, or writes dw.
-// packed has the kernel's packed_bytes().
+// Adds the products of a block of these images to the partials of `slices` slices; where these are
+// one cluster, writes dw. packed has the kernel's packed_bytes().
 template <class Runtime>
 void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                   const BlockParams& work, std::int64_t slices, Range images, void* packed,
@@ -359,21 +364,30 @@ void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem&
   }
 }
 
-// Adds the partial gradients of some of the slices to dw, [tap][c][k], rounded to the dtype.
+// Adds the partial gradients of some of the slices to dw, [tap][c][k], as `written` says; clusters
+// are of all.
 template <class Runtime>
 void launch_sum(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
-                const SliceGrid& all, Range slices, const void* partials, void* dw, DType dtype) {
+                const SliceGrid& all, Range slices, const void* partials,
+                const WrittenDw& written) {
+  const auto [dw, dtype, cluster] = written;
+  if (cluster == all.count()) return;
+  const std::int64_t count = problem.dw_count();
   const auto* bytes = static_cast<const std::byte*>(partials);
+  const auto add_dense = [&]<typename Acc>(Acc) {
+    launch_tree<DenseSums<Acc>>(runtime, {count}, bytes + slices.begin * count * 8, slices.size(),
+                                dw, dtype);
+  };
   if (!is_wgmma(kernel)) {
-    const std::int64_t count = problem.dw_count();
-    const auto run = [&]<typename Acc>(Acc) {
-      launch_tree<DenseSums<Acc>>(runtime, {count}, bytes + slices.begin * count * 8, slices.size(),
-                                  dw, dtype);
-    };
-    return problem.dtype == DType::f64 ? run(double{}) : run(float{});
+    return problem.dtype == DType::f64 ? add_dense(double{}) : add_dense(float{});
   }
   const TapsChoice choice = taps_choice(problem);
   const TapsLayout layout = with_slices(choice, all);
+  if (cluster > 0) {
+    bytes += layout.total_bytes;
+    slices.end /= cluster;
+    return add_dense(double{});
+  }
   with_taps_body<Float16>(choice.kind, [&]<class Body>() {
     const auto run = [&]<typename Number>(Number) {
       const std::int64_t first = slices.begin * layout.slice_sums * int{sizeof(Number)};

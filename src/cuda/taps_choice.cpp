@@ -448,9 +448,20 @@ TapsLayout with_slices(const TapsChoice& choice, const SliceGrid& slices) {
   return layout;
 }
 
+// A cluster is on one of about eight parts of a device, of 16 multiprocessors or a few more. Where
+// that takes more waves than blocks alone do, it would cost more than the tree.
+int cluster_of(const TapsChoice& choice, const SliceGrid& slices) {
+  const std::int64_t count = slices.count(), blocks = std::min(count, kMostBlocks);
+  if (count % blocks != 0 || longest_slice(slices) > choice.layout.sums.value) return 0;
+  const std::int64_t at_a_time = blocks > 1 ? 8 * (16 / blocks) : kMultiprocessors;
+  const std::int64_t waves = ceil_div(choice.tiles * count / blocks, at_a_time);
+  return waves > ceil_div(choice.tiles * count, kMultiprocessors) ? 0 : small(blocks);
+}
+
 std::int64_t taps_partial_bytes(const TapsChoice& choice, const SliceGrid& slices) {
   const TapsLayout layout = with_slices(choice, slices);
-  return layout.total_bytes * (layout.has_totals ? 3 : 1);
+  // Totals are float64, and so are clusters' sums, of an eighth of the slices.
+  return layout.has_totals ? layout.total_bytes * 3 : layout.total_bytes / 4 * 5;
 }
 
 ChannelChoice taps_channels(const WgradProblem& problem, std::int64_t channels) {

@@ -37,6 +37,9 @@ SliceGrid taps_slices(const TapsChoice& choice, std::int64_t least_chunks);
 
 // Completes the layout for these slices.
 TapsLayout with_slices(const TapsChoice& choice, const SliceGrid& slices);
+// Returns how many of a tile's slices are a cluster of thread blocks where a block of data has all
+// of them: all, or eight; 0 if none are.
+int cluster_of(const TapsChoice& choice, const SliceGrid& slices);
 // Counts the bytes of the partial gradients of these slices.
 std::int64_t taps_partial_bytes(const TapsChoice& choice, const SliceGrid& slices);
 

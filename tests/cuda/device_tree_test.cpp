@@ -150,13 +150,14 @@ TEST_CASE("sums are rounded on a device as on the processor") {
 }
 
 TEST_CASE("a device rounds the whole gradient, and gives float64 of parts") {
-  for (const DType out : kDTypes) {
+  for (std::size_t n = 0; n < 2 * std::size(kDTypes); ++n) {
+    const DType out = kDTypes[n / 2];
     WgradProblem problem =
         make({"rounded", "conv2d", 9, 6, 10, 1, {{16, 3}, {17, 2}}}, DType::f32, true);
     problem.out_dtype = out;
     const auto x = filled(DType::f32, problem.x_count(), Fill::normal, 1);
     const auto dy = filled(DType::f32, problem.dy_count(), Fill::normal, 2);
-    Plan plan = plan_with(problem, "cuda_simt_gemm");
+    Plan plan = plan_with(problem, n % 2 == 0 ? "cuda_simt_gemm" : "cuda_wgmma_bf16x3");
     const std::vector<double> sums = emulated_sums(plan, x.data(), dy.data());
     std::vector<std::byte> want(sums.size() * static_cast<std::size_t>(dtype_bytes(out)));
     std::vector<std::byte> got = want;

@@ -64,16 +64,23 @@ class FiberBarrier {
     any_[round] = any_[round] || value;
     if (++arrived_ == threads_) {
       for_all();
-      arrived_ = 0;
-      any_[1 - round] = false;
-      ++round_;
+      end_round();
     }
     fibers.wait([&] { return round_ % 2 != round; });
     if (orders) order_[round].acquire();
     return any_[round];
   }
+  // A thread has ended, and the others no longer wait for it.
+  void leave() {
+    if (arrived_ == --threads_) end_round();
+  }
 
  private:
+  void end_round() {
+    arrived_ = 0;
+    any_[++round_ % 2] = false;
+  }
+
   int threads_, arrived_ = 0;
   unsigned round_ = 0;
   bool any_[2] = {};
@@ -104,6 +111,7 @@ struct BulkState {
 struct Multiprocessor {
   Fibers fibers;
   std::deque<Timeline> timelines;  // of what threads of a block begin together
+  std::size_t taken = 0;           // of these
 };
 
 // So many groups of copies, or products, are under way at a time.
@@ -124,9 +132,12 @@ struct Warpgroup {
 // What the threads of a block have in common; only looked at Unseen.
 template <class Body>
 struct Team {
-  Team(Multiprocessor& multiprocessor, typename Body::Shared& memory)
+  Team(Multiprocessor& multiprocessor, typename Body::Shared& memory, int rank_of_block,
+       FiberBarrier& of_cluster)
       : processor(multiprocessor),
         shared(memory),
+        rank(rank_of_block),
+        cluster(of_cluster),
         warps(Body::kThreads / cuda::kWarp, FiberBarrier(cuda::kWarp)),
         warpgroups(Body::kThreads / cuda::kWarpgroup) {
     for (Warpgroup& group : warpgroups) {
@@ -134,11 +145,13 @@ struct Team {
     }
   }
   Timeline& new_timeline() {
-    if (timelines == processor.timelines.size()) processor.timelines.emplace_back();
-    return processor.timelines[timelines++];
+    if (processor.taken == processor.timelines.size()) processor.timelines.emplace_back();
+    return processor.timelines[processor.taken++];
   }
   Multiprocessor& processor;
-  typename Body::Shared& shared;
+  typename Body::Shared& shared;  // those of a cluster follow each other
+  const int rank;                 // in the cluster
+  FiberBarrier& cluster;
   FiberBarrier all{Body::kThreads};
   std::vector<FiberBarrier> warps;
   std::vector<Warpgroup> warpgroups;
@@ -149,7 +162,8 @@ struct Team {
   };
   std::array<Operands, Body::kThreads> operands{};
   std::map<const cuda::BulkBarrier*, BulkState> bulk;
-  std::size_t timelines = 0;  // that are taken
+  Order end;
+  int ended = 0;  // threads
 };
 
 // One thread's view of its block (block.hpp). What a new primitive takes: the barrier that it waits
@@ -161,7 +175,7 @@ class EmulatedBlock {
   using Shared = typename Body::Shared;
 
   EmulatedBlock(Team<Body>& team, int thread)
-      : shared(team.shared), team_(team), thread_(thread), memory_(&team.shared) {
+      : shared(team.shared), team_(team), rank_(team.rank), thread_(thread), memory_(&team.shared) {
     const Unseen unseen;
     std::memset(static_cast<void*>(&regs), kUnwritten, sizeof(Regs));
   }
@@ -170,6 +184,18 @@ class EmulatedBlock {
   Shared& shared;
 
   int thread() const { return thread_; }
+
+  // Is called last. Shared memory ends with its block: whoever looks later sees NaN, or races.
+  void end() {
+    {
+      const Unseen unseen;
+      team_.cluster.leave();
+      team_.end.release();
+      if (++team_.ended < Body::kThreads) return;
+      team_.end.acquire();
+    }
+    std::memset(static_cast<void*>(&shared), kUnwritten, sizeof(Shared));
+  }
 
   void sync(Site site = Site::current()) { wait(team_.all, site, false); }
   bool any(bool here, Site site = Site::current()) {
@@ -300,6 +326,13 @@ class EmulatedBlock {
     if (sites.orders(site)) state.ended[round].acquire();
   }
 
+  void sync_cluster(Site site = Site::current()) { wait(team_.cluster, site, false); }
+  template <typename T>
+  const T& of_block(const T& own, int rank) {
+    const auto at = reinterpret_cast<const char*>(&own) - reinterpret_cast<const char*>(&shared);
+    return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(&shared + rank - rank_) + at);
+  }
+
   void sync_group(Site site = Site::current()) { wait(warpgroup().together, site, false); }
   // Nobody relies on its being a barrier, too.
   bool any_of_group(bool here) {
@@ -356,7 +389,7 @@ class EmulatedBlock {
   Warpgroup::Products& own_products() {
     return warpgroup().warps[thread_ % cuda::kWarpgroup / cuda::kWarp];
   }
-  Timeline& helper() { return team_.processor.fibers.helper(thread_); }
+  Timeline& helper() { return team_.processor.fibers.helper(rank_ * Body::kThreads + thread_); }
   // Lets a timeline go on with what this thread has begun.
   void begin(Timeline& timeline) {
     begun_.release();
@@ -405,7 +438,7 @@ class EmulatedBlock {
   }
 
   Team<Body>& team_;
-  int thread_;
+  int rank_, thread_;
   SwizzledMemory memory_;
   unsigned commits_ = 0, products_ = 0;
   Order begun_, committed_[kUnderWay];

@@ -15,6 +15,9 @@ namespace convgrad::testing {
 // How often a block agreed to go another way (any()): to sum a chunk once more, in all kernels.
 inline std::int64_t agreements = 0;
 
+// The largest cluster of thread blocks that was launched.
+inline int most_blocks = 0;
+
 // What a thread block can have.
 inline constexpr int kSharedBytes = 99 * 1024;
 inline int emulated_shared_bytes = kSharedBytes;

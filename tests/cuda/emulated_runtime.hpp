@@ -68,29 +68,38 @@ class EmulatedDevice {
   }
 
   template <class Body>
-  void launch(const typename Body::Params& params, std::int64_t tasks) {
+  void launch(const typename Body::Params& params, std::int64_t tasks, int cluster = 1) {
     using Shared = typename Body::Shared;
     if (launched_ != nullptr) ++*launched_;
+    most_blocks = std::max(most_blocks, cluster);
+    if (tasks % cluster != 0) throw std::logic_error("a grid that is no whole clusters");
     std::array<Multiprocessor, 2>& processors = multiprocessors();
-    const std::unique_ptr<Shared> shared[2] = {std::make_unique<Shared>(),
-                                               std::make_unique<Shared>()};
-    std::unique_ptr<Team<Body>> team;
-    std::int64_t task = 0;
-    const auto run_thread = [&](int thread) {
-      const auto [own, number] = [&] {
+    const auto blocks = static_cast<std::size_t>(cluster);
+    const std::unique_ptr<Shared[]> shared[2] = {std::make_unique<Shared[]>(blocks),
+                                                 std::make_unique<Shared[]>(blocks)};
+    std::deque<Team<Body>> teams;
+    std::int64_t first = 0;
+    const auto run_thread = [&](int i) {
+      const auto [team, number] = [&] {
         const Unseen unseen;
-        return std::pair(team.get(), task);
+        const int rank = i / Body::kThreads;
+        return std::pair(&teams[static_cast<std::size_t>(rank)], first + rank);
       }();
-      EmulatedBlock<Body> block(*own, thread);
+      EmulatedBlock<Body> block(*team, i % Body::kThreads);
       Body::run(block, params, number);
+      block.end();
     };
-    for (std::int64_t i = 0; i < tasks; ++i) {
+    for (; first < tasks; first += cluster) {
       const Unseen unseen;
-      task = i;
-      const auto p = static_cast<std::size_t>(i % 2);
-      std::memset(static_cast<void*>(shared[p].get()), kUnwritten, sizeof(Shared));
-      team = std::make_unique<Team<Body>>(processors[p], *shared[p]);
-      processors[p].fibers.run(Body::kThreads, run_thread);
+      const auto p = static_cast<std::size_t>(first / cluster % 2);
+      std::memset(static_cast<void*>(shared[p].get()), kUnwritten, blocks * sizeof(Shared));
+      FiberBarrier all(cluster * Body::kThreads);
+      processors[p].taken = 0;
+      teams.clear();
+      for (int rank = 0; rank < cluster; ++rank) {
+        teams.emplace_back(processors[p], shared[p][static_cast<std::size_t>(rank)], rank, all);
+      }
+      processors[p].fibers.run(cluster * Body::kThreads, run_thread);
     }
     for (Multiprocessor& processor : processors) processor.fibers.finish();
     for (const Buffer& memory : memory_) {

@@ -66,6 +66,7 @@ bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
 TEST_CASE("cuda_wgmma is exact in every layout") {
   std::set<std::pair<cuda::TapsKind, bool>> kinds;
   bool long_sums = false, apart = false;
+  most_blocks = 0;
   for (const ProblemSpec& spec : problems()) {
     CAPTURE(spec.name);
     for (const bool channels_last : {true, false}) {
@@ -88,6 +89,7 @@ TEST_CASE("cuda_wgmma is exact in every layout") {
   }
   CHECK(kinds.size() == 5);  // all variants, and the one of two panels for channels and for taps
   CHECK(long_sums);
+  CHECK(most_blocks == 8);
   CHECK(apart);
 }
 
@@ -178,28 +180,62 @@ TEST_CASE("both have the same bits for all blocks, with Inf where nothing sees i
   }
 }
 
-TEST_CASE("both write what the tree would, rounded, where there is one slice") {
+TEST_CASE("clusters of slices write what the tree would, rounded") {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     const WgradProblem problem =
-        make({"3x3", "conv2d", 2, 40, 70, 1, {{9, 3}, {9, 3}}}, dtype, true);
-    const std::string_view kernel = dtype == DType::f32 ? kBf16x3 : kWgmma;
+        make({"3x3", "conv2d", 24, 16, 24, 1, {{4, 3}, {5, 3}}}, dtype, true);
     const auto x = filled(dtype, problem.x_count(), Fill::normal, 5);
-    const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 6);
-    const Plan one = plan_with(problem, kernel, 0, kAllChunks),
-               cut = plan_with(problem, kernel, 3000, kAllChunks);
-    CHECK(cut.schedule.blocks.count > 1);  // in which the tree writes
-    const auto sums = emulated_sums(one, x.data(), dy.data());
-    CHECK(emulated_sums(cut, x.data(), dy.data()) == sums);
-    const auto want = tensor_of(dtype, sums);
-    auto got = want;
-    std::ranges::fill(got, std::byte{});
-    const auto adder = emulated_adder(one);
-    CHECK(adder->round_to_result(got.data()));
-    MemorySource source(x.data(), dy.data());
-    sum_blocks(one, source, *adder);
-    CHECK(adder->finish(0) == nullptr);
-    CHECK(got == want);
+    std::vector<std::byte> dy;
+    for (int n = 0; n < 24; ++n) {  // of such sizes that another order of additions would show
+      const auto image =
+          scaled_normal(dtype, problem.dy_count() / 24, std::ldexp(1.0, n * 17 % 41), 6);
+      dy.insert(dy.end(), image.begin(), image.end());
+    }
+    for (const int slices : {1, 2, 7, 8, 9, 24}) {
+      CAPTURE(slices);
+      const auto plan = [&](std::int64_t block_bytes) {
+        Plan result = plan_with(problem, dtype == DType::f32 ? kBf16x3 : kWgmma, block_bytes, 1);
+        result.schedule.slices = deal_slices(result.schedule.chunks, slices, slices, 1);
+        result.schedule.nodes = {{0, slices}};
+        std::get<CudaPlan>(result.backend).memory.partials =
+            cuda::taps_partial_bytes(cuda::taps_choice(problem), result.schedule.slices);
+        return result;
+      };
+      const Plan one = plan(0), cut = plan(6000);
+      CHECK(cut.schedule.blocks.count > 1);
+      most_blocks = 0;
+      const auto sums = emulated_sums(cut, x.data(), dy.data());
+      CHECK(most_blocks == 1);
+      CHECK(same_bits(emulated_sums(one, x.data(), dy.data()), sums));
+      CHECK(most_blocks == (slices == 9 ? 1 : std::min(slices, 8)));
+      const auto want = tensor_of(dtype, sums);
+      auto got = want;
+      std::ranges::fill(got, std::byte{});
+      const auto adder = emulated_adder(one);
+      CHECK(adder->round_to_result(got.data()));
+      MemorySource source(x.data(), dy.data());
+      sum_blocks(one, source, *adder);
+      CHECK(adder->finish(0) == nullptr);
+      CHECK(got == want);
+    }
   }
+}
+
+TEST_CASE("slices are clusters where these take no more waves than blocks") {
+  const auto cluster = [](std::int64_t tiles, std::int64_t slices, std::int64_t chunks = 1) {
+    cuda::TapsChoice choice{};
+    choice.tiles = tiles;
+    choice.layout.sums = cuda::divisor(4);
+    return cuda::cluster_of(choice, {chunks * slices, 1, slices, 1});
+  };
+  CHECK(cluster(130, 1) == 1);
+  CHECK(cluster(32, 4) == 4);
+  CHECK(cluster(33, 4) == 0);
+  CHECK(cluster(40, 4) == 4);
+  CHECK(cluster(2, 64) == 8);
+  CHECK(cluster(6, 22) == 0);
+  CHECK(cluster(2, 8, 4) == 8);
+  CHECK(cluster(2, 8, 5) == 0);  // more than a sum
 }
 
 TEST_CASE("a float32 is the sum of its terms, or kept as it is") {

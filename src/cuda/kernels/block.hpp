@@ -216,6 +216,18 @@ struct DeviceBlock {
     Op::fence_sums(c);
   }
 
+  // Is a barrier of all threads of the block's cluster but those that have ended.
+  CONVGRAD_HD static void sync_cluster() {
+    asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+  }
+  // Returns what block number `rank` of the cluster has where this one has `own` in shared memory.
+  template <typename T>
+  CONVGRAD_HD static const T& of_block(const T& own, int rank) {
+    const T* there;
+    asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(&own), "r"(rank));
+    return *there;
+  }
+
   // Are barriers of the thread's warpgroup alone.
   CONVGRAD_HD static void sync_group() { any_of_group(false); }
   CONVGRAD_HD static bool any_of_group(bool here) {

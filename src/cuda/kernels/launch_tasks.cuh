@@ -40,7 +40,7 @@ int shared_bytes(const typename Body::Params&, long) {
 
 template <class Body>
 void launch_tasks(const typename Body::Params& params, std::int64_t first, std::int64_t count,
-                  cudaStream_t stream) {
+                  int cluster, cudaStream_t stream) {
   const int bytes = shared_bytes<Body>(params, 0);
   // More than 48 KiB is given on request (CUDA C++ Programming Guide, "Shared Memory" of compute
   // capability 8.x and 9.0). The attribute is the current device's: set before each
@@ -50,10 +50,16 @@ void launch_tasks(const typename Body::Params& params, std::int64_t first, std::
         cudaFuncSetAttribute(body_kernel<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
         "asking for shared memory");
   }
-  body_kernel<Body>
-      <<<static_cast<unsigned>(count), Body::kThreads, static_cast<unsigned>(bytes), stream>>>(
-          params, first);
-  check(cudaGetLastError(), "starting a kernel");
+  cudaLaunchAttribute clusters{};
+  clusters.id = cudaLaunchAttributeClusterDimension;
+  clusters.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  const cudaLaunchConfig_t config{static_cast<unsigned>(count),
+                                  Body::kThreads,
+                                  static_cast<std::size_t>(bytes),
+                                  stream,
+                                  &clusters,
+                                  cluster > 1 ? 1u : 0u};
+  check(cudaLaunchKernelEx(&config, body_kernel<Body>, params, first), "starting a kernel");
 }
 
 }  // namespace convgrad::cuda
@@ -61,4 +67,4 @@ void launch_tasks(const typename Body::Params& params, std::int64_t first, std::
 // Instantiates a body here, so that cuda_runtime.hpp's users need no nvcc.
 #define CONVGRAD_LAUNCH(...)                               \
   template void convgrad::cuda::launch_tasks<__VA_ARGS__>( \
-      const __VA_ARGS__::Params&, std::int64_t, std::int64_t, cudaStream_t)
+      const __VA_ARGS__::Params&, std::int64_t, std::int64_t, int, cudaStream_t)

@@ -45,9 +45,20 @@ struct DenseSums {
 };
 
 // The tree is that of src/engine/partial_tree.hpp: neighbours are added, then neighbours of those,
-// the odd one is kept, which is to add -0 to it. Each warp of a block takes a run of slots of the
-// same vectors of elements, or, with one way, all slots of other vectors than the rest. A run is a
-// power of two long, so it is a node of the tree, and those of the warps meet in shared memory.
+// the odd one is kept, which is to add -0 to it.
+template <int kCount>
+CONVGRAD_HD double add_neighbours(double (&sums)[kCount]) {
+  CONVGRAD_UNROLL
+  for (int apart = 1; apart < kCount; apart *= 2) {
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kCount; i += 2 * apart) sums[i] += sums[i + apart];
+  }
+  return sums[0];
+}
+
+// Each warp of a block takes a run of slots of the same vectors of elements, or, with one way, all
+// slots of other vectors than the rest. A run is a power of two long, so it is a node of the tree,
+// and those of the warps meet in shared memory.
 template <class Form, int kWaysOfBlock, int kElements = 16 / int{sizeof(typename Form::Value)}>
 struct ReduceSlices {
   static constexpr int kThreads = 256, kWays = kWaysOfBlock, kVector = kElements;
@@ -172,13 +183,8 @@ struct ReduceSlices {
       double sums[kWays];
       CONVGRAD_UNROLL
       for (int i = 0; i < kWays; ++i) sums[i] = block.shared.sums[i][own];
-      CONVGRAD_UNROLL
-      for (int apart = 1; apart < kWays; apart *= 2) {
-        CONVGRAD_UNROLL
-        for (int i = 0; i < kWays; i += 2 * apart) sums[i] += sums[i + apart];
-      }
       write(p, typename Form::Places(p.form, (first + own) / kVector * kVector),
-            static_cast<int>((first + own) % kVector), sums[0]);
+            static_cast<int>((first + own) % kVector), add_neighbours(sums));
     }
   }
 };

@@ -42,9 +42,10 @@ struct TapsLayout {
   // The slices (schedule.hpp): of units of chunks each partition has so many, and these are left.
   std::uint32_t units, units_over;
   Divisor tiles, interleave, partitions;
+  Divisor cluster;           // of slices of a tile, or one alone
   Divisor sums;              // by the chunks that one float32 sum may have
   std::int64_t slice_sums;   // of a slice's partial gradient: of all tiles
-  std::int64_t total_bytes;  // in front of the totals: all slices' sums
+  std::int64_t total_bytes;  // of all slices' sums; totals, or clusters' sums, are behind them
 };
 
 struct TapsTile {
@@ -83,14 +84,15 @@ CONVGRAD_HD std::int64_t taps_place(const TapsLayout& l, const Shape& shape, con
          tile.group * shape.group_k + k;
 }
 
-// A task is a tile of a slice, tiles inside. There are fewer than 2^31, and chunks as well
-// (device_kernels.cpp).
+// A task is a tile of a slice: slices of a cluster are inside, then tiles. There are fewer than
+// 2^31, and chunks as well (device_kernels.cpp).
 struct TapsTask {
   std::uint32_t slice, tile;
   CONVGRAD_HD TapsTask(const BlockParams& w, const TapsLayout& l, std::int64_t number) {
-    slice = static_cast<std::uint32_t>(number);
-    tile = l.tiles.take(slice);
-    slice += static_cast<std::uint32_t>(w.first_slice);
+    auto rest = static_cast<std::uint32_t>(number);
+    slice = static_cast<std::uint32_t>(w.first_slice) + l.cluster.take(rest);
+    tile = l.tiles.take(rest);
+    slice += rest * l.cluster.value;
   }
 };
 

@@ -14,6 +14,9 @@
 namespace convgrad::cuda {
 
 inline constexpr int kWarpgroup = 4 * kWarp;  // threads
+// Thread blocks of a cluster, which every device takes (CUDA C++ Programming Guide, "Thread Block
+// Clusters").
+inline constexpr std::int64_t kMostBlocks = 8;
 
 // Returns the descriptor of an operand (PTX ISA, "Matrix-descriptor format") whose first row is at
 // this address of shared memory; its next panel is panel_bytes behind it. Offsets are counted in 16

@@ -13,7 +13,10 @@
 // Sums stay in registers through all chunks of a slice, up to TapsLayout::sums of them, and are
 // stored as they are: the partial gradient of a short slice is float32, in the order of the
 // registers. They are taken up again where a block of data ends in the middle, so blocks change no
-// bit. A longer slice adds its sums to float64 in device memory.
+// bit. A longer slice adds its sums to float64 in device memory. Where a block of data has all of
+// short slices, those of a tile, or eight of them, are a cluster of thread blocks: each adds a part
+// of the sums of all, which are in shared memory, in the tree of reduce.hpp, and writes dw, or
+// float64 partial gradients.
 //
 // float32 comes as three bfloat16 tensors behind each other (terms.hpp). Tensor cores cut sums
 // toward zero, so they sum no more than 4 steps of 16 pixels, the products of the largest terms
@@ -24,16 +27,18 @@
 // (taps_careful.hpp).
 #pragma once
 
-#include "cuda/kernels/round.hpp"
+#include "cuda/kernels/reduce.hpp"
 #include "cuda/kernels/taps_careful.hpp"
 #include "cuda/kernels/taps_layout.hpp"
 
 namespace convgrad::cuda {
 
-// Where dw is written, rounded to the dtype, by what has all of its sums; or not at all.
+// Where clusters of so many slices write their sums, in the order of dw, one behind the other,
+// rounded to the dtype; or no cluster does.
 struct WrittenDw {
   void* dw = nullptr;
   DType dtype = DType::f64;
+  int cluster = 0;
 };
 
 struct TapsParams {
@@ -42,7 +47,7 @@ struct TapsParams {
   TapsLayout layout;
   std::int64_t first_image;  // of the block
   int images;                // of each term
-  WrittenDw written;         // where there is one slice, and the block has all of it
+  WrittenDw written;
 };
 
 // Panels of kWidth input channels, kPanels of them a warpgroup.
@@ -288,40 +293,53 @@ struct WgmmaTaps {
     }
   }
 
-  // Writes a warpgroup's sums to dw, by way of shared memory: a column of them, which is contiguous
-  // in dw, is written by a warp. `turn` is behind the last chunk.
+  // Adds a cluster's sums by way of shared memory: a column of a warpgroup's, which is contiguous
+  // in dw, is added and written by a warp of one of its blocks.
   template <class Block>
-  CONVGRAD_HD static void write_dw(Block& block, const Task& task, int group, int thread, Turn turn,
+  CONVGRAD_HD static void write_dw(Block& block, const Task& task, int group, int thread,
                                    const typename Op::C& sums) {
-    Shared& s = block.shared;
     const TapsLayout& l = task.p.layout;
-    for (int i = 0; i < l.stages; ++i) {  // until nobody multiplies
-      block.wait_bulk(s.used[turn.stage], turn.round ^ 1u);
-      turn.next();
-    }
+    block.sync_cluster();  // nobody multiplies any more
     // Lanes of a store are in all 32 banks with this pitch.
     constexpr int kPitch = Op::kM + 4;
     static_assert(kGroups * Op::kN * kPitch * 4 <= kTapsStageBytes);
     float* const columns =
-        static_cast<float*>(static_cast<void*>(s.stages)) + group * Op::kN * kPitch;
+        static_cast<float*>(static_cast<void*>(block.shared.stages)) + group * Op::kN * kPitch;
     CONVGRAD_UNROLL
     for (int e = 0; e < Op::kElementsC; ++e) {
       int row, column;
       Op::c_place(thread, e, row, column);
       columns[column * kPitch + row] = sums[e];
     }
-    block.sync_group();
-    const int row = thread % kWarp * 2;
+    block.sync_cluster();
+    constexpr int kWarps = kWarpgroup / kWarp;
+    std::uint32_t slot = task.at.slice;
+    const auto rank = static_cast<int>(l.cluster.take(slot));
+    const int row = thread % kWarp * 2, blocks = static_cast<int>(l.cluster.value);
     CONVGRAD_NO_UNROLL
-    for (int column = thread / kWarp; column < Op::kN; column += kWarpgroup / kWarp) {
+    for (int column = rank * kWarps + thread / kWarp; column < Op::kN; column += blocks * kWarps) {
+      struct alignas(8) Two {
+        float sum[2];
+      };
+      const auto& own = *reinterpret_cast<const Two*>(columns + column * kPitch + row);
+      Two of_blocks[kMostBlocks];
       CONVGRAD_UNROLL
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < kMostBlocks; ++i) {
+        of_blocks[i] = i < blocks ? block.of_block(own, i) : Two{-0.0f, -0.0f};
+      }
+      CONVGRAD_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        double parts[kMostBlocks];
+        CONVGRAD_UNROLL
+        for (int i = 0; i < kMostBlocks; ++i) parts[i] = of_blocks[i].sum[e];
         const std::int64_t at =
-            taps_place(l, task.p.work.shape, task.tile, kWidth, group, row + i, column);
-        const double sum = columns[column * kPitch + row + i];
-        if (at >= 0) write_as(task.p.written.dtype, sum, task.p.written.dw, at);
+            taps_place(l, task.p.work.shape, task.tile, kWidth, group, row + e, column);
+        if (at < 0) continue;
+        write_as(task.p.written.dtype, add_neighbours(parts), task.p.written.dw,
+                 slot * task.p.work.dw_count + at);
       }
     }
+    block.sync_cluster();  // shared memory ends with its block
   }
 
   // Addresses are computed behind the products, whose sums leave no registers for them.
@@ -359,14 +377,14 @@ struct WgmmaTaps {
       const bool finite = !block.any_of_group(!all_finite(sums));
       const Task task(p, opaque(number));
       const TapsSum now = part_behind(done);
-      const bool writes = p.written.dw != nullptr;
+      const bool writes = p.written.cluster > 0;
       if (!finite) {
         TapsCareful<WgmmaTaps>{task, now, group, thread}.run(block);
         if (writes) load(task, group, thread, sums);
       } else if (!writes) {
         task.store(group, 0, thread, now.ended, now.first, sums);
       }
-      if (writes) write_dw(block, task, group, thread, turn, sums);
+      if (writes) write_dw(block, task, group, thread, sums);
       done += static_cast<std::uint32_t>(now.count);
     }
   }
