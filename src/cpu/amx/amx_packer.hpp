@@ -140,8 +140,7 @@ class AmxPacker {
   }
 
   // Packs the channels of each tap of a filter row, one after the other, as if they were channels
-  // of one pixel: then few channels fill the 16 of a tile (7x7 taps of 3 channels: 7 times 21, not
-  // 49 times 3).
+  // of one pixel: few then fill the 16 of a tile (7x7 taps of 3 channels: 7 times 21, not 49 of 3).
   void pack_wide_rows(const std::byte* data, const AmxTap& first, ExponentRange& range) {
     const std::int64_t tap_channels = at_.tile.c.size(), pairs = at_.shape.x_pairs;
     AmxTap tap = first;

@@ -199,7 +199,9 @@ inline bool set_chunks(const WgradProblem& problem, std::int64_t pixels, OuterPr
   const bool is_row = shape.extent[3] <= kMaxChunkPixels;
   shape.extent[shape.halves.axis] = ceil_div(shape.extent[shape.halves.axis], 2);
   const auto& [n, z, p, q] = shape.extent;
-  return is_row && n * z * p * q <= kMaxChunkPixels && (grid.count % 2 == 0 || grid.count == 1);
+  const std::int64_t tiles = problem.groups * ceil_div(problem.group_k(), kOuterProductTileK);
+  return is_row && n * z * p * q <= kMaxChunkPixels &&
+         (grid.count % 2 == 0 || grid.count == 1 || tiles % 2 == 0);
 }
 
 // Tiles are equal parts, of whole vectors of dy: a thin remainder would fill no register tile. They
