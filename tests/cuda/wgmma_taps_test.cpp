@@ -66,7 +66,6 @@ bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
 TEST_CASE("cuda_wgmma is exact in every layout") {
   std::set<std::pair<cuda::TapsKind, bool>> kinds;
   bool long_sums = false, apart = false;
-  most_blocks = 0;
   for (const ProblemSpec& spec : problems()) {
     CAPTURE(spec.name);
     for (const bool channels_last : {true, false}) {
@@ -89,7 +88,6 @@ TEST_CASE("cuda_wgmma is exact in every layout") {
   }
   CHECK(kinds.size() == 5);  // all variants, and the one of two panels for channels and for taps
   CHECK(long_sums);
-  CHECK(most_blocks == 8);
   CHECK(apart);
 }
 
@@ -97,6 +95,7 @@ TEST_CASE("cuda_wgmma_bf16x3 is right in every layout") {
   std::set<std::pair<cuda::TapsKind, bool>> kinds;
   std::set<int> together;
   bool channels_last = false;
+  most_blocks = 0;
   for (const ProblemSpec& spec : problems()) {
     CAPTURE(spec.name);
     channels_last = !channels_last;
@@ -113,6 +112,7 @@ TEST_CASE("cuda_wgmma_bf16x3 is right in every layout") {
   }
   CHECK(kinds.size() == 4);  // all but 64 channels by three
   CHECK(together == std::set<int>{2, 3, 4});
+  CHECK(most_blocks == 8);
 }
 
 TEST_CASE("cuda_wgmma_bf16x3 forms sums of numbers that three bfloat16 are not") {
@@ -207,7 +207,8 @@ TEST_CASE("clusters of slices write what the tree would, rounded") {
       const auto sums = emulated_sums(cut, x.data(), dy.data());
       CHECK(most_blocks == 1);
       CHECK(same_bits(emulated_sums(one, x.data(), dy.data()), sums));
-      CHECK(most_blocks == (slices == 9 ? 1 : std::min(slices, 8)));
+      const bool apart = dtype != DType::f32 || slices == 9;
+      CHECK(most_blocks == (apart ? 1 : std::min(slices, 8)));
       const auto want = tensor_of(dtype, sums);
       auto got = want;
       std::ranges::fill(got, std::byte{});
