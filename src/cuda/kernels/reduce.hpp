@@ -32,8 +32,11 @@ struct DenseSums {
   static constexpr bool kWholeVectors = false;
 
   CONVGRAD_HD static Value nothing() {
-    if constexpr (sizeof(Acc) == 4) return {-0.0f, -0.0f};
-    if constexpr (sizeof(Acc) == 8) return {-0.0};
+    if constexpr (sizeof(Acc) == 4) {
+      return {-0.0f, -0.0f};
+    } else {
+      return {-0.0};
+    }
   }
   CONVGRAD_HD static double value(const Value& sum) { return sum.value(); }
   CONVGRAD_HD static std::int64_t elements(const Params& p) { return p.dw_count; }
