@@ -116,7 +116,7 @@ inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
 
 inline constexpr std::int64_t kAmxBlock = 2 * kAmxChannels;
 
-// Counts tiles of c x k channels; a block's one or two sums wait, and take as long as 3.25 of more.
+// Counts tiles of c x k channels. One or two sums of a block wait for themselves, and count 3.25.
 inline double amx_waiting_blocks(std::int64_t c, std::int64_t k) {
   const auto whole = [](std::int64_t count) { return (count + kAmxChannels - 1) / kAmxBlock; };
   const std::int64_t all = ceil_div(c, kAmxBlock) * ceil_div(k, kAmxBlock);

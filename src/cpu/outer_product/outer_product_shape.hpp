@@ -104,7 +104,7 @@ struct XPanels {
 };
 
 inline constexpr std::int64_t kMostXElements = 128 << 10;  // of panels
-// With no more channels sums of a register tile, of 14 rows, wait for each other.
+// With no more channels than that, sums of a register tile wait for each other: it has 14 rows.
 inline constexpr std::int64_t kFewChannels = 16;
 inline constexpr std::int64_t kOuterProductTileC = 64;
 // Tells whether channels of neighbouring taps are joined, as the rows of a register tile: where
@@ -313,7 +313,7 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
     return form;
   }
   // Joined rows are side by side in x, too, where taps are, and where none sees padding. They read
-  // dy too few times for copying it.
+  // dy so few times that a copy does not pay.
   const SpatialAxis& w = problem.axis[2];
   const bool in_x = !panels.joined || (problem.groups == 1 && w.dilation == 1 && !sees_padding(w));
   form.in_place = in_x && reads_tensors(isa, problem);
