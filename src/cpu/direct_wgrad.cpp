@@ -18,9 +18,13 @@ constexpr std::int64_t kTileK = 64;
 // A tile's elements of dw are 128 KiB of float64 sums, which every row of pixels visits, so that
 // they should stay in the second cache.
 constexpr std::int64_t kTileCells = 16384;
-constexpr std::int64_t kExpandedC = 8;  // input channels of a tile that crosses groups
 
-// The pixels of one run have x[i*pixel + c*channel + lane*Expanded].
+// In depthwise every lane has its own x, beside those of its neighbours, and tiles cross groups.
+bool is_depthwise(const WgradProblem& problem) {
+  return problem.group_c() == 1 && problem.group_k() == 1;
+}
+
+// The pixels of one run have x[i*pixel + c*channel + lane*Depthwise].
 template <typename Acc>
 struct Run {
   const Acc* x;
@@ -33,17 +37,17 @@ struct Run {
 // Adds a run to a tile of partial, 16 channels at a time: sums of more would not fit the registers.
 // It passes once for each of them, from a cache after the first time. With all 16 the number is
 // known to the compiler, which then keeps the sums in registers.
-template <bool Expanded, typename Acc>
+template <bool Depthwise, typename Acc>
 void add_run(const Run<Acc>& run, std::int64_t c_count, std::int64_t k_count, std::int64_t K,
              double* partial) {
   for (std::int64_t c = 0; c < c_count; ++c) {
     for (std::int64_t k = 0; k < k_count; k += kLanes) {
-      const Acc* const x = run.x + c * run.x_channel + (Expanded ? k : 0);
+      const Acc* const x = run.x + c * run.x_channel + (Depthwise ? k : 0);
       Acc sum[kLanes] = {};
       const auto add = [&sum, x, dy = run.dy + k, run](auto lanes) {
         for (std::int64_t i = 0; i < run.pixels; ++i) {
           for (std::int64_t j = 0; j < lanes; ++j) {
-            sum[j] += x[i * run.x_pixel + (Expanded ? j : 0)] * dy[i * run.dy_pixel + j];
+            sum[j] += x[i * run.x_pixel + (Depthwise ? j : 0)] * dy[i * run.dy_pixel + j];
           }
         }
       };
@@ -68,11 +72,10 @@ class DirectTile {
       : pb_(problem),
         block_(block),
         tile_(tile),
-        group_(tile.k.begin / problem.group_k()),
-        // Every lane needs its own group's x when the tile crosses groups.
-        expanded_((tile.k.end - 1) / problem.group_k() != group_),
+        depthwise_(is_depthwise(problem)),
+        x_channels_(depthwise_ ? tile.k : tile.c),
         x_pack_(workspace),
-        dy_pack_(workspace + kMaxChunkPixels * x_width()) {}
+        dy_pack_(workspace + kMaxChunkPixels * x_channels_.size()) {}
 
   void add_row(std::int64_t n, std::int64_t z, std::int64_t p, Range q, double* partial) {
     load_dy(n, z, p, q);
@@ -87,7 +90,7 @@ class DirectTile {
       load_x(x_offset(block_, n, d, h, w), inside.size());
       run_.dy = dy_pack_ + (inside.begin - q.begin) * run_.dy_pixel;
       double* cell = partial + (tap * pb_.group_c() + tile_.c.begin) * pb_.K + tile_.k.begin;
-      if (expanded_) {
+      if (depthwise_) {
         add_run<true>(run_, tile_.c.size(), tile_.k.size(), pb_.K, cell);
       } else {
         add_run<false>(run_, tile_.c.size(), tile_.k.size(), pb_.K, cell);
@@ -97,8 +100,6 @@ class DirectTile {
 
  private:
   static constexpr bool kSameType = std::is_same_v<Scalar, Acc>;
-
-  std::int64_t x_width() const { return tile_.c.size() * (expanded_ ? tile_.k.size() : 1); }
 
   // Loads dy of the row as [q][k].
   void load_dy(std::int64_t n, std::int64_t z, std::int64_t p, Range q) {
@@ -111,53 +112,32 @@ class DirectTile {
   }
 
   void load_x(std::int64_t offset, std::int64_t pixels) {
-    const Scalar* source = static_cast<const Scalar*>(block_.x) + offset;
     const std::int64_t pixel_stride = block_.x_strides.spatial[2] * pb_.axis[2].stride;
     const std::int64_t channel_stride = block_.x_strides.c;
+    const std::int64_t group = depthwise_ ? 0 : tile_.k.begin / pb_.group_k();
+    const Scalar* source = static_cast<const Scalar*>(block_.x) + offset +
+                           (group * pb_.group_c() + x_channels_.begin) * channel_stride;
     run_.pixels = pixels;
-    const std::int64_t first_channel = group_ * pb_.group_c() + tile_.c.begin;
-    // In depthwise with channels last, every lane has its own x beside its dy already.
     if constexpr (kSameType) {
-      const bool lanes_in_place = pb_.group_c() == 1 && pb_.group_k() == 1;
-      if (!expanded_ || (lanes_in_place && channel_stride == 1)) {
-        run_.x = source + first_channel * channel_stride;
+      if (!depthwise_ || channel_stride == 1) {
+        run_.x = source;
         run_.x_pixel = pixel_stride;
         run_.x_channel = channel_stride;
         return;
       }
     }
     run_.x = x_pack_;
-    run_.x_pixel = x_width();
-    run_.x_channel = expanded_ ? tile_.k.size() : 1;
-    if (!expanded_) {
-      pack_pixels(source + first_channel * channel_stride, pixels, pixel_stride, tile_.c.size(),
-                  channel_stride, x_pack_, x_width());
-      return;
-    }
-    // x is spread once for all output channels of a tile: for small groups that takes most time.
-    Acc* lane = x_pack_;
-    for (std::int64_t i = 0; i < pixels; ++i) {
-      for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
-        lane = spread_groups(source + i * pixel_stride + c * channel_stride, channel_stride, lane);
-      }
-    }
-  }
-
-  // Takes one value of x for each group of the tile, repeated for the group's output channels.
-  Acc* spread_groups(const Scalar* source, std::int64_t channel_stride, Acc* lane) const {
-    const std::int64_t group_k = pb_.group_k();
-    for (std::int64_t g = group_; g * group_k < tile_.k.end; ++g) {
-      const Acc value = to_sum_type<Acc>(source[g * pb_.group_c() * channel_stride]);
-      for (std::int64_t j = 0; j < group_k; ++j) *lane++ = value;
-    }
-    return lane;
+    run_.x_pixel = x_channels_.size();
+    run_.x_channel = 1;
+    pack_pixels(source, pixels, pixel_stride, x_channels_.size(), channel_stride, x_pack_,
+                run_.x_pixel);
   }
 
   const WgradProblem& pb_;
   const Block& block_;
   const Tile& tile_;
-  const std::int64_t group_;
-  const bool expanded_;
+  const bool depthwise_;
+  const Range x_channels_;  // of the group, in depthwise of all groups
   Acc* x_pack_;
   Acc* dy_pack_;
   Run<Acc> run_{};
@@ -166,36 +146,28 @@ class DirectTile {
 std::string why_not(const WgradProblem&, const Machine&) { return ""; }
 
 TileSteps tile_steps(const WgradProblem& problem) {
-  const std::int64_t group_k = problem.group_k(), group_c = problem.group_c();
-  // A tile has whole groups side by side when they are small, else a part of one group.
-  const std::int64_t k_step = group_k >= kLanes
-                                  ? std::min(kTileK, group_k)
-                                  : std::max<std::int64_t>(1, kTileK / group_k) * group_k;
+  const bool depthwise = is_depthwise(problem);
+  const std::int64_t k_step = std::min(kTileK, depthwise ? problem.K : problem.group_k());
   const std::int64_t tap_step = std::clamp<std::int64_t>(kTileCells / k_step, 1, problem.taps());
   const std::int64_t c_step =
-      group_k >= kLanes ? std::clamp<std::int64_t>(kTileCells / k_step / tap_step, 1, group_c)
-                        : std::min(group_c, kExpandedC);
-  return {tap_step, c_step, k_step, group_k < kLanes};
+      std::clamp<std::int64_t>(kTileCells / k_step / tap_step, 1, problem.group_c());
+  return {tap_step, c_step, k_step, depthwise};
 }
 
 std::int64_t workspace_bytes(const WgradProblem& problem) {
-  const std::int64_t k = problem.group_k() >= kLanes ? kTileK : kTileK + kLanes;
-  const std::int64_t c = problem.group_k() >= kLanes
-                             ? std::min(problem.group_c(), kTileCells / kLanes)
-                             : std::min(problem.group_c(), kExpandedC) * k;
-  return kMaxChunkPixels * (c + k) * dtype_bytes(accumulator_dtype(problem.dtype));
+  const TileSteps steps = tile_steps(problem);
+  const std::int64_t x_channels = is_depthwise(problem) ? steps.k : steps.c;
+  return kMaxChunkPixels * (x_channels + steps.k) * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
 // A vector has 16 lanes, however few output channels there are.
 double estimated_seconds(const WgradProblem& problem) {
   const double pixels = static_cast<double>(term_count(problem));
   const double cells = static_cast<double>(problem.dw_count());
-  const double lanes = static_cast<double>(std::min(problem.K, kLanes));
+  const std::int64_t channels = is_depthwise(problem) ? problem.K : problem.group_k();
+  const double lanes = static_cast<double>(std::min(channels, kLanes));
   const double peak = problem.dtype == DType::f64 ? 3e9 : 5e9;  // multiply-adds a second
-  // Spreading x over the lanes of small groups costs more than the products.
-  const bool spreads = problem.group_k() < kLanes && problem.groups > 1 &&
-                       !(problem.group_c() == 1 && problem.group_k() == 1);
-  return pixels * cells * (kLanes / lanes) / (spreads ? 1.4e9 : peak);
+  return pixels * cells * (kLanes / lanes) / peak;
 }
 
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,

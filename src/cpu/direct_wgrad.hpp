@@ -9,7 +9,7 @@ namespace convgrad {
 // Kernels that cannot add a chunk resort to this: it multiplies only what is in x, by IEEE
 // arithmetic. Adds the products of one chunk's pixels to a tile of partial ([tap][c][k], float64).
 // workspace holds kMaxChunkPixels elements of the accumulator's type for each of the tile's c and
-// k, aligned to 64. A tile may cover several groups only if it covers all c of each.
+// k, aligned to 64. A tile may cover several groups of depthwise alone, of one channel each.
 void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBox& box,
                   const Tile& tile, std::byte* workspace, double* partial);
 
@@ -23,8 +23,10 @@ void add_chunks(Work& work, const WgradProblem& problem, const ChunkGrid& grid, 
     const PixelBox box = grid.box(chunk);
     const bool last = chunk + run.step >= run.end;
     const PixelBox next = last ? box : grid.box(chunk + run.step);
-    if (!work.add_chunk(box, last ? nullptr : &next, partial)) {
-      direct_chunk(problem, block, box, tile, workspace, partial);
+    if (work.add_chunk(box, last ? nullptr : &next, partial)) continue;
+    for (std::int64_t k = tile.k.begin; k < tile.k.end; k += problem.group_k()) {
+      const Range group = {k, std::min(k + problem.group_k(), tile.k.end)};
+      direct_chunk(problem, block, box, {tile.tap, tile.c, group}, workspace, partial);
     }
   }
 }

@@ -156,7 +156,8 @@ std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptio
     const std::int64_t slices = std::max<std::int64_t>(schedule.slices.count(), 1);
     const std::int64_t tasks = ceil_div(plan.threads, slices);
     const std::int64_t tiles = std::max(ceil_div(problem.K, cpu.steps.wide_k), tasks);
-    cpu.steps.k = std::max(cpu.steps.k, ceil_div(problem.K, tiles));
+    const std::int64_t groups = ceil_div(problem.groups, tiles);
+    cpu.steps.k = std::max(cpu.steps.k, groups * problem.group_k());
   }
   cpu.tiles = tile_count(problem, cpu.steps);
   plan.memory.program += checked_mul(cpu.tiles, std::int64_t{sizeof(Tile)}, kWhat);

@@ -151,7 +151,7 @@ std::vector<ProblemSpec> padded_problems() {
           {"depthwise", "depthwise", 2, 4, 4, 4, {{4, 3}, {4, 3}}},
           {"3-D", "conv3d", 1, 3, 16, 1, {{3, 3}, {3, 3}, {3, 3}}},
           {"18 channels", "conv2d", 1, 18, 18, 1, {{4, 3}, {16, 3}}},
-          {"grouped", "conv2d", 1, 4, 8, 2, {{4, 3}, {4, 3}}}};
+          {"grouped", "conv2d", 1, 10, 20, 5, {{4, 3}, {4, 3}}}};
 }
 
 std::vector<ProblemSpec> many_block_problems() {

@@ -37,15 +37,19 @@ class ChunkPanels {
       : isa_(isa),
         pb_(problem),
         block_(block),
-        tile_(tile),
+        tile_{tile.tap,
+              tile.c,
+              {tile.k.begin, std::min(tile.k.end, tile.k.begin + problem.group_k())}},
+        groups_(ceil_div(tile.k.size(), problem.group_k())),
         whole_(outer_product_shape<Element>(problem)),
-        form_(tile_form(isa, problem, panels_, tile)),
+        form_(tile_form(isa, problem, panels_, tile_)),
         dy_panels_(workspace),
         x_panels_(workspace + whole_.dy_elements()) {
     if (form_.dy_in_place) {
       dy_ = static_cast<const Element*>(block.dy) + tile.k.begin;
       dy_pixel_ = block.dy_strides.spatial[2];
       dy_stride_ = form_.k_step;
+      dy_group_ = problem.group_k();
     }
     if (!form_.in_place) return;
     x_ = static_cast<const Element*>(block.x) + x_channels().begin;
@@ -54,6 +58,9 @@ class ChunkPanels {
     x_shape_.panel_stride = form_.x_step;
   }
 
+  // Returns the tile's part of its first group; those of groups() follow each other.
+  const Tile& tile() const { return tile_; }
+  std::int64_t groups() const { return groups_; }
   const TileForm& form() const { return form_; }
   bool joined() const { return panels_.joined; }
   Reuse reuse() const { return reuse_; }
@@ -77,29 +84,38 @@ class ChunkPanels {
     }
     for (std::size_t a = 0; a < 2; ++a) lines_[a] = lines_of(a);
     columns_ = panels_.columns(steps(), panels_.reuse == Reuse::tap ? 1 : pb_.axis[2].taps);
-    if (form_.in_place) return true;
+    const SpatialAxis& aw = pb_.axis[2];
+    inner_ = intersect(box[3], intersect(outputs_inside(aw, 0), outputs_inside(aw, aw.taps - 1)));
+    if (inner_.size() == 0) inner_ = {box[3].end, box[3].end};
     if (!form_.dy_in_place) pack_dy();
-    if (isa_.exponent_range == nullptr && sees_padding(pb_.axis[2]) && !dy_is_finite()) {
-      return false;
-    }
-    if (reuse_ == Reuse::filter) pack_filter();
+    if (isa_.exponent_range == nullptr && !edges_are_finite()) return false;
+    if (reuse_ == Reuse::filter && !form_.in_place) pack_filter();
     return isa_.exponent_range == nullptr || bf16_products_in_range(x_range(), dy_range());
   }
 
   // Count the elements of a row of dy, and of all rows.
   std::int64_t steps() const { return low_[3].size(); }
   std::int64_t all_steps() const { return pixel_count(low_); }
-  bool sees_whole_rows() const {
-    return (panels_.joined || pb_.axis[2].taps == 1) && !sees_padding(pb_.axis[2]);
+  // Tells whether every tap goes through all pixels of each row.
+  bool sees_whole_rows() const { return panels_.joined || !sees_padding(pb_.axis[2]); }
+  Region x_of(const PixelBox& box) const {
+    const Range c = x_channels();
+    return x_region(pb_, block_, box, {c.begin, c.end + (groups_ - 1) * pb_.group_c()});
   }
-  Region x_of(const PixelBox& box) const { return x_region(pb_, block_, box, x_channels()); }
-  Region dy_of(const PixelBox& box) const { return dy_region(pb_, block_, box, tile_.k); }
+  Region dy_of(const PixelBox& box) const {
+    return dy_region(pb_, block_, box,
+                     {tile_.k.begin, tile_.k.end + (groups_ - 1) * pb_.group_k()});
+  }
 
-  // Returns the panel from output channel k of the tile on, a multiple of k_step.
-  const Element* dy_panel(std::int64_t k) const { return dy_ + k / form_.k_step * dy_stride_; }
-  // Returns the panel from channel c of the tile on, or from element c of joined (s, c) pairs.
-  const Element* x_panel(std::int64_t c) const {
-    return x_ + (panels_.joined ? c : c / form_.x_step * x_shape_.panel_stride);
+  // Returns the panel from output channel k of a group's tile on, a multiple of k_step.
+  const Element* dy_panel(std::int64_t group, std::int64_t k) const {
+    return dy_ + group * dy_group_ + k / form_.k_step * dy_stride_;
+  }
+  // Returns the panel from channel c of it on, or from element c of joined (s, c) pairs.
+  const Element* x_panel(std::int64_t group, std::int64_t c) const {
+    const std::int64_t of_group =
+        form_.in_place ? pb_.group_c() : x_panel_count() * x_shape_.panel_stride;
+    return x_ + group * of_group + (panels_.joined ? c : c / form_.x_step * x_shape_.panel_stride);
   }
   // Count the elements from one output pixel, or tap, to the next.
   std::int64_t x_pixel() const { return x_pixel_; }
@@ -124,6 +140,20 @@ class ChunkPanels {
     const auto* nothing = reinterpret_cast<const char*>(runs_);  // any address that is in a cache
     std::int64_t dy = 0, x_end = -1, dy_end = -1;
     PanelRun* run = runs_;
+    const auto add = [&](std::int64_t x_at, std::int64_t dy_at, std::int64_t count) {
+      if (count == 0) return;
+      if (joins && x_at == x_end && dy_at == dy_end) {
+        run[-1].pixels += count;
+      } else {
+        *run++ = {swapped ? dy_at : x_at, swapped ? x_at : dy_at, count, nothing, 0};
+      }
+      x_end = x_at + count * x_pixel_;
+      dy_end = dy_at + count * dy_pixel_;
+    };
+    const bool copies_edges = in_place && panels_.joined;
+    const std::int64_t left = copies_edges ? inner_.begin - box_[3].begin : 0;
+    const std::int64_t right = copies_edges ? inner_.end - box_[3].begin : pixels;
+    Element* edge = x_panels_;
     row_count_ = 0;
     for (std::int64_t n = low_[0].begin; n < low_[0].end; ++n) {
       for (std::int64_t z = low_[1].begin; z < low_[1].end; ++z) {
@@ -143,13 +173,13 @@ class ChunkPanels {
             x = row_count_ * line;
             rows_[row_count_++] = {at, there};
           }
-          if (joins && x == x_end && dy == dy_end) {
-            run[-1].pixels += pixels;
-          } else {
-            *run++ = {swapped ? dy : x, swapped ? x : dy, pixels, nothing, 0};
+          if (left == 0 && right == pixels) {
+            add(x, dy, pixels);
+            continue;
           }
-          x_end = x + pixels * x_pixel_;
-          dy_end = dy + pixels * dy_pixel_;
+          add(copy_edge(x, {0, left}, &edge), dy, left);
+          add(x + left * x_pixel_, dy + left * dy_pixel_, right - left);
+          add(copy_edge(x, {right, pixels}, &edge), dy + right * dy_pixel_, pixels - right);
         }
       }
     }
@@ -189,6 +219,25 @@ class ChunkPanels {
                 contains(input_[1], h + apart_[1])};
   }
 
+  // Copies what such pixels of a row see of x, which begins at row_start, zeros for padding, to
+  // *edge, which is moved behind them. Returns where they are, counted from x.
+  std::int64_t copy_edge(std::int64_t row_start, Range pixels, Element** edge) const {
+    Element* const begin = *edge;
+    const std::int64_t channels = tile_.c.size(), w = block_.x_strides.spatial[2];
+    const std::int64_t first = input_position(pb_.axis[2], low_[3].begin, 0);
+    const Range columns = {pixels.begin * pb_.axis[2].stride,
+                           (pixels.end - 1) * pb_.axis[2].stride + pb_.axis[2].taps};
+    for (std::int64_t i = columns.begin; pixels.size() > 0 && i < columns.end; ++i) {
+      const bool is_there = contains(input_[2], first + i);
+      for (std::int64_t c = 0; c < channels; ++c) {
+        *(*edge)++ = is_there ? x_[row_start + i * w + c] : Element{};
+      }
+    }
+    // The two are no parts of one array, for which C++ would know a distance.
+    return (reinterpret_cast<std::intptr_t>(begin) - reinterpret_cast<std::intptr_t>(x_)) /
+           static_cast<std::int64_t>(sizeof(Element));
+  }
+
   // Tells whether a row has second pixels; along q, the first of an odd number has none.
   bool has_second(std::int64_t n, std::int64_t z, std::int64_t p) const {
     return n >= pairs_[0].begin && z >= pairs_[1].begin && p >= pairs_[2].begin;
@@ -218,9 +267,24 @@ class ChunkPanels {
     const std::int64_t offset = row_start + pixels.begin * s.spatial[2] + tile_.k.begin * s.c;
     PackSource from = source(block_.dy, offset, s.spatial[2], dy_apart_, s.c);
     if (!is_pair) from.second = nullptr;
-    isa_.pack(from, rows * pixels.size(), tile_.k.size(),
-              {static_cast<int>(form_.k_step), dy_stride_}, dy_panels_ + dy_elements_);
+    pack(from, rows * pixels.size(), tile_.k.size(), {static_cast<int>(form_.k_step), dy_stride_},
+         dy_panels_ + dy_elements_);
     dy_elements_ += rows * pixels.size() * form_.k_step;
+  }
+
+  // Packs the channels of all groups, which are of one panel or several, at once where those are
+  // full: panels would hold neighbouring channels else.
+  void pack(PackSource from, std::int64_t pixels, std::int64_t channels, const PanelShape& shape,
+            Element* out) {
+    const std::int64_t at_once = channels % shape.step == 0 ? groups_ : 1;
+    const std::int64_t bytes = channels * from.channel_stride * std::int64_t{sizeof(Scalar)};
+    const std::int64_t panels = ceil_div(channels, shape.step);
+    for (std::int64_t g = 0; g < groups_; g += at_once) {
+      isa_.pack(from, pixels, at_once * channels, shape, out + g * panels * shape.panel_stride);
+      for (const void** pixel : {&from.data, &from.second}) {
+        if (*pixel != nullptr) *pixel = static_cast<const std::byte*>(*pixel) + bytes;
+      }
+    }
   }
 
   PackSource source(const void* data, std::int64_t offset, std::int64_t pixel_stride,
@@ -230,20 +294,32 @@ class ChunkPanels {
             channel_stride};
   }
 
-  // Looks at panels where there are some: they have just been written, and are in the cache.
-  bool dy_is_finite() const {
-    if (form_.dy_in_place) {
-      // All channels of neighbouring pixels are one piece of memory.
-      return isa_.all_finite(reinterpret_cast<const Element*>(dy_of(box_).piece()),
-                             all_steps() * pb_.K);
-    }
-    for (std::int64_t k = 0; k < tile_.k.size(); k += form_.k_step) {
-      if (!isa_.all_finite(dy_panel(k), dy_elements_)) return false;
-    }
-    return true;
+  // Tells whether dy is finite where it meets zeros for padding.
+  bool edges_are_finite() const {
+    if (inner_ == box_[3]) return true;
+    const std::int64_t panels = ceil_div(tile_.k.size(), form_.k_step);
+    std::int64_t packed = 0;
+    bool finite = true;
+    for_each_row(box_, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
+      const std::int64_t at =
+          form_.dy_in_place ? dy_offset(block_, n, z, p, box_[3].begin) : packed;
+      packed += steps() * dy_pixel_;
+      for (std::int64_t q = box_[3].begin; q < box_[3].end; ++q) {
+        if (q == inner_.begin) q = inner_.end;
+        if (q == box_[3].end) break;
+        const std::int64_t pixel = at + (q - box_[3].begin) * dy_pixel_;
+        for (std::int64_t i = 0; i < groups_ * panels; ++i) {
+          const std::int64_t k = i % panels * form_.k_step;
+          const std::int64_t count = std::min(form_.k_step, tile_.k.size() - k);
+          finite = finite && isa_.all_finite(dy_panel(i / panels, k) + pixel, count);
+        }
+      }
+    });
+    return finite;
   }
   ExponentRange dy_range() const {
-    return range_of(dy_panels_, dy_elements_, ceil_div(tile_.k.size(), form_.k_step), dy_stride_);
+    return range_of(dy_panels_, dy_elements_, groups_ * ceil_div(tile_.k.size(), form_.k_step),
+                    dy_stride_);
   }
   // Finds the range of panels of pairs.
   ExponentRange range_of(const Element* panel, std::int64_t elements, std::int64_t panels,
@@ -255,6 +331,7 @@ class ChunkPanels {
   }
 
   std::int64_t x_panel_count() const { return ceil_div(tile_.c.size(), x_shape_.step); }
+  // Returns the channels of the first group.
   Range x_channels() const {
     const std::int64_t first = tile_.k.begin / pb_.group_k() * pb_.group_c();
     return {first + tile_.c.begin, first + tile_.c.end};
@@ -263,7 +340,7 @@ class ChunkPanels {
   // Panels are read in place of the file where they hold all of x: they are in the cache.
   ExponentRange x_range() const {
     if (reuse_ != Reuse::filter) return exponent_range_of(x_of(box_), isa_.exponent_range);
-    return range_of(x_panels_, x_shape_.panel_stride - kPanelSlack, x_panel_count(),
+    return range_of(x_panels_, x_shape_.panel_stride - kPanelSlack, groups_ * x_panel_count(),
                     x_shape_.panel_stride);
   }
 
@@ -341,11 +418,11 @@ class ChunkPanels {
       isa_.pack(from, lines, count, {static_cast<int>(columns_ * channels), 0}, out);
       return;
     }
-    isa_.pack(from, columns.size(), channels, x_shape_, out);
+    pack(from, columns.size(), channels, x_shape_, out);
   }
 
   void zero_columns(Element* out, std::int64_t count) {
-    for (std::int64_t b = 0; b < x_panel_count(); ++b) {
+    for (std::int64_t b = 0; b < groups_ * x_panel_count(); ++b) {
       std::fill_n(out + b * x_shape_.panel_stride, count * x_shape_.step, Element{});
     }
   }
@@ -353,7 +430,8 @@ class ChunkPanels {
   const OuterProductIsa<Element>& isa_;
   const WgradProblem& pb_;
   const Block& block_;
-  const Tile& tile_;
+  const Tile tile_;
+  const std::int64_t groups_;
   const OuterProductShape whole_;
   const XPanels& panels_ = whole_.x;
   const Halves& halves_ = whole_.halves;
@@ -368,7 +446,9 @@ class ChunkPanels {
   std::int64_t x_pixel_ = panels_.pixel_columns * x_shape_.step, dy_pixel_ = form_.k_step;
   std::int64_t x_tap_ = panels_.tap_columns * x_shape_.step;
   std::int64_t dy_stride_ = kMaxChunkPixels * form_.k_step + kPanelSlack;
+  std::int64_t dy_group_ = ceil_div(tile_.k.size(), form_.k_step) * dy_stride_;  // ... or group
   PixelBox box_, low_, pairs_;  // the chunk, its elements, those with a second pixel
+  Range inner_;                 // of the chunk's columns, those that see no padding
   std::array<Range, 3> input_;
   std::array<Range, 2> lines_;    // positions along d and h of the rows that a packing has
   std::int64_t dy_elements_ = 0;  // of a panel, as they are packed now

@@ -179,13 +179,17 @@ struct OuterProductShape {
   std::int64_t pixels = kMaxChunkPixels;  // of a chunk, at most
   Halves halves;
   std::array<std::int64_t, 4> extent{};  // of a chunk, in elements
-  std::int64_t c = 1, k = 1;             // channels of a tile
+  std::int64_t c = 1, k = 1;             // channels of a tile in each of its groups
+  std::int64_t groups = 1;               // of a tile, at most
   XPanels x;
 
   // These make room for any instruction set's panels, of 6 channels and more, or of one.
-  std::int64_t dy_elements() const { return (kMaxChunkPixels + kPanelSlack) * (k + 32); }
+  std::int64_t dy_elements() const {
+    return (kMaxChunkPixels + kPanelSlack) * groups * std::min(k + 32, 2 * k);
+  }
   std::int64_t x_elements() const {
-    return x.most_lines * x.most_columns * (c + 32) + (c / 3 + 1) * kPanelSlack + 64;
+    const std::int64_t group = x.most_lines * x.most_columns * std::min(c + 32, 2 * c);
+    return groups * (group + (c / 3 + 1) * kPanelSlack) + 64;
   }
 };
 
@@ -205,7 +209,8 @@ inline bool set_chunks(const WgradProblem& problem, std::int64_t pixels, OuterPr
 }
 
 // Tiles are equal parts, of whole vectors of dy: a thin remainder would fill no register tile. They
-// have as many channels of x as a panel for all taps has room for.
+// have as many channels of x as a panel for all taps has room for, of small groups several: memory
+// is read in its order then, and ahead.
 template <typename Element>
 OuterProductShape outer_product_shape(const WgradProblem& problem) {
   OuterProductShape shape;
@@ -229,6 +234,10 @@ OuterProductShape outer_product_shape(const WgradProblem& problem) {
                    : tile_step(problem, grid, k, kOuterProductTileK, problem.groups * tiles_c);
   shape.k = std::min(round_up(shape.k, 16), k);
   shape.x = x_panels(problem, shape.halves, shape.extent, shape.c);
+  if (shape.c == c && shape.k == k) {
+    const std::int64_t most = std::min({kOuterProductTileK / k, kOuterProductTileC1 / c, fit / c});
+    shape.groups = std::clamp<std::int64_t>(most, 1, problem.groups);
+  }
   return shape;
 }
 
@@ -274,6 +283,15 @@ struct TileForm {
   std::int64_t x_step = 1, k_step = 1;  // channels of a register tile
 };
 
+// Counts the pixels of x that are packed for each output pixel.
+inline double inputs_of_output(const WgradProblem& problem) {
+  double count = 1;
+  for (const SpatialAxis& axis : problem.axis) {
+    count *= static_cast<double>(std::min(axis.taps, axis.stride));
+  }
+  return count;
+}
+
 // Tells whether a tile reads the tensors as they are: that is faster where a packed value would
 // meet few others, and fewer where register tiles are small, as each of them reads all pixels
 // again. Pixels a multiple of 4 KiB apart share a few sets of a cache. 1x1 filters mind neither
@@ -282,10 +300,10 @@ template <typename Element>
 bool reads_tensors(const OuterProductIsa<Element>& isa, const WgradProblem& problem) {
   constexpr std::int64_t kBytes = sizeof(Element);
   const std::int64_t c = problem.group_c(), k = problem.group_k(), stride = problem.axis[2].stride;
-  std::int64_t packed = c;  // values of x for each pixel
-  for (const SpatialAxis& axis : problem.axis) packed *= std::min(axis.taps, axis.stride);
   if (isa.max_columns * kBytes == 128 && problem.taps() * problem.groups * stride == 1) return true;
-  return 8 * problem.taps() * c * k <= 3 * isa.max_rows * isa.max_columns * (packed + k) &&
+  const auto packed = static_cast<double>(c) * inputs_of_output(problem) + static_cast<double>(k);
+  const auto products = static_cast<double>(problem.taps()) * static_cast<double>(c * k);
+  return 8 * products <= 3 * isa.max_rows * isa.max_columns * packed &&
          problem.C * stride * kBytes % 4096 != 0 && problem.K * kBytes % 4096 != 0;
 }
 template <typename Element>
@@ -312,10 +330,11 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
       (form.swapped ? rows : k) % part != 0) {
     return form;
   }
-  // Joined rows are side by side in x, too, where taps are, and where none sees padding. They read
-  // dy so few times that a copy does not pay.
+  // Joined rows are side by side in x, too, where taps are. They read dy so few times that a copy
+  // does not pay. What pixels see beside padding is copied: panels have room for few channels.
   const SpatialAxis& w = problem.axis[2];
-  const bool in_x = !panels.joined || (problem.groups == 1 && w.dilation == 1 && !sees_padding(w));
+  const bool in_x = !panels.joined || (problem.groups == 1 && w.dilation == 1 &&
+                                       (c <= kFewChannels || !sees_padding(w)));
   form.in_place = in_x && reads_tensors(isa, problem);
   form.dy_in_place = form.in_place || (panels.joined && k == problem.K);
   return form;

@@ -74,7 +74,6 @@ class OuterProductTile {
                    const Block& block, const Tile& tile, Element* workspace, TileSums& sums)
       : isa_(isa),
         pb_(problem),
-        tile_(tile),
         panels_(isa, problem, block, tile, workspace),
         sums_(sums),
         first_sums_(problem, tile, sums.fresh) {}
@@ -88,7 +87,7 @@ class OuterProductTile {
     const Cells results = pb_.out_dtype == DType::bf16 ? Cells::bfloat16s : Cells::results;
     cells_ = sums_.are_in_result ? results : stores ? Cells::stored : Cells::added_to;
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
-    const std::int64_t calls = calls_in_filter_row();
+    const std::int64_t calls = panels_.groups() * calls_in_filter_row();
     // Parts of rows, as they are fetched with, cannot leave padding out.
     if (form().in_place && !panels_.sees_whole_rows()) next = nullptr;
     runs_.start(next != nullptr ? panels_.x_of(*next) : Region(),
@@ -105,10 +104,14 @@ class OuterProductTile {
         if (panels_.reuse() == Reuse::row) panels_.pack_rows(0);
         if (panels_.reuse() == Reuse::tap) {
           add_taps(filter_row);
-        } else if (panels_.joined()) {
-          add_joined(filter_row);
-        } else {
-          add_blocks(0, aw.taps, filter_row);
+          continue;
+        }
+        for (std::int64_t g = 0; g < panels_.groups(); ++g) {
+          if (panels_.joined()) {
+            add_joined(g, filter_row);
+          } else {
+            add_blocks(g, 0, aw.taps, filter_row);
+          }
         }
       }
     }
@@ -123,72 +126,75 @@ class OuterProductTile {
 
   // Counts calls of isa_.multiply.
   std::int64_t calls_in_filter_row() const {
-    const std::int64_t c = tile_.c.size(), taps = pb_.axis[2].taps, step = form().x_step;
+    const std::int64_t c = tile().c.size(), taps = pb_.axis[2].taps, step = form().x_step;
     const std::int64_t blocks =
         panels_.joined() ? ceil_div(taps * c, step) : taps * ceil_div(c, step);
-    return blocks * ceil_div(tile_.k.size(), form().k_step);
+    return blocks * ceil_div(tile().k.size(), form().k_step);
   }
 
   const TileForm& form() const { return panels_.form(); }
+  const Tile& tile() const { return panels_.tile(); }
 
   void add_taps(std::int64_t filter_row) {
     for (std::int64_t s = 0; s < pb_.axis[2].taps; ++s) {
       panels_.pack_rows(s);
-      add_blocks(s, 1, filter_row);
+      for (std::int64_t g = 0; g < panels_.groups(); ++g) add_blocks(g, s, 1, filter_row);
     }
   }
 
   // Channels of x are outside of taps: all taps read the same panel of them, each from a few
   // columns further on, while it is in the first cache. Taps first_tap, ... from a panel that
   // begins with what first_tap sees.
-  void add_blocks(std::int64_t first_tap, std::int64_t taps, std::int64_t filter_row) {
+  void add_blocks(std::int64_t group, std::int64_t first_tap, std::int64_t taps,
+                  std::int64_t filter_row) {
     const std::int64_t x_step = form().x_step;
-    for (std::int64_t c = 0; c < tile_.c.size(); c += x_step) {
-      const std::int64_t count = std::min(x_step, tile_.c.size() - c);
+    for (std::int64_t c = 0; c < tile().c.size(); c += x_step) {
+      const std::int64_t count = std::min(x_step, tile().c.size() - c);
       for (std::int64_t s = 0; s < taps; ++s) {
-        add_rows(count, panels_.x_panel(c) + s * panels_.x_tap(), panels_.seen_by(first_tap + s),
-                 filter_row + ((first_tap + s) * pb_.group_c() + tile_.c.begin + c) * pb_.K);
+        add_rows(group, count, panels_.x_panel(group, c) + s * panels_.x_tap(),
+                 panels_.seen_by(first_tap + s),
+                 filter_row + ((first_tap + s) * pb_.group_c() + tile().c.begin + c) * pb_.K);
       }
     }
   }
 
   // A register tile's (s, c) are neighbours, in the panel as in the filter.
-  void add_joined(std::int64_t filter_row) {
-    const std::int64_t total = pb_.axis[2].taps * tile_.c.size(), x_step = form().x_step;
+  void add_joined(std::int64_t group, std::int64_t filter_row) {
+    const std::int64_t total = pb_.axis[2].taps * tile().c.size(), x_step = form().x_step;
     for (std::int64_t i = 0; i < total; i += x_step) {
-      add_rows(std::min(x_step, total - i), panels_.x_panel(i), {0, panels_.steps()},
+      add_rows(group, std::min(x_step, total - i), panels_.x_panel(group, i), {0, panels_.steps()},
                filter_row + i * pb_.K);
     }
   }
 
   // Multiplies the listed rows of `count` channels of x by every dy panel, for `count` rows of the
   // filter from `out` on. Elements that are not in `seen` meet zeros in x and may be left out.
-  void add_rows(std::int64_t count, const Element* x, Range seen, std::int64_t out) {
+  void add_rows(std::int64_t group, std::int64_t count, const Element* x, Range seen,
+                std::int64_t out) {
     const std::int64_t x_pixel = panels_.x_pixel(), dy_pixel = panels_.dy_pixel();
     const std::int64_t k_step = form().k_step;
-    for (std::int64_t k = 0; k < tile_.k.size(); k += k_step) {
+    for (std::int64_t k = 0; k < tile().k.size(); k += k_step) {
       const std::span<const PanelRun> runs = runs_.list(panels_);
       if (seen.size() <= 0) continue;
       // Where lines are fetched, runs are parts of rows, which cannot be trimmed alike.
       const Range part = runs.data() != panels_.runs().data() ? Range{0, panels_.steps()} : seen;
       const Element* x_first = x + part.begin * x_pixel;
-      const Element* dy_first = panels_.dy_panel(k) + part.begin * dy_pixel;
+      const Element* dy_first = panels_.dy_panel(group, k) + part.begin * dy_pixel;
       const std::int64_t trim = panels_.steps() - part.size();
       ProductView<Element> view = {x_first, dy_first, x_pixel, dy_pixel, trim, cells_, false};
       int rows = static_cast<int>(count);
-      int columns = static_cast<int>(std::min(k_step, tile_.k.size() - k));
+      int columns = static_cast<int>(std::min(k_step, tile().k.size() - k));
       if (form().swapped) {
         view = {dy_first, x_first, dy_pixel, x_pixel, trim, cells_, true};
         std::swap(rows, columns);
       }
-      isa_.multiply(rows, columns, view, runs.data(), std::ssize(runs), at(out + tile_.k.begin + k),
-                    pb_.K);
+      isa_.multiply(rows, columns, view, runs.data(), std::ssize(runs),
+                    at(out + tile().k.begin + group * pb_.group_k() + k), pb_.K);
     }
   }
 
   const OuterProductIsa<Element>& isa_;
   const WgradProblem& pb_;
-  const Tile& tile_;
   ChunkPanels<Scalar, Element> panels_;
   RunList runs_;
   TileSums& sums_;

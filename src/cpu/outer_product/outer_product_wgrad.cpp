@@ -15,7 +15,7 @@ namespace {
 template <typename Element>
 TileSteps tile_steps(const WgradProblem& problem) {
   const OuterProductShape shape = outer_product_shape<Element>(problem);
-  return {problem.taps(), shape.c, shape.k};
+  return {problem.taps(), shape.c, shape.k, shape.groups > 1, shape.groups * shape.k};
 }
 
 // Elements are of the type of the sums, also for bfloat16 pairs, which are as large.
@@ -54,10 +54,12 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
                                std::floor(register_tile(isa, k, rows, lanes).cost * 4 / 3));
   const double filter_rows = static_cast<double>(problem.taps()) /
                              static_cast<double>(panels.joined ? problem.axis[2].taps : 1);
-  const double moves = static_cast<double>(k * ceil_div(c, shape.c)) +
-                       static_cast<double>(c * ceil_div(k, shape.k)) *
-                           (panels.reuse == Reuse::tap ? filter_rows : 1.5);
-  const auto tiles = static_cast<double>(ceil_div(c, shape.c) * ceil_div(k, shape.k));
+  const double moves =
+      static_cast<double>(k * ceil_div(c, shape.c)) +
+      static_cast<double>(c * ceil_div(k, shape.k)) *
+          (panels.reuse == Reuse::tap ? filter_rows : std::max(1.5, inputs_of_output(problem)));
+  const double tiles = static_cast<double>(ceil_div(c, shape.c) * ceil_div(k, shape.k)) /
+                       static_cast<double>(shape.groups);
   const double products = cost * filter_rows / peak;
   const bool copies = panels.joined && problem.groups == 1 && dtype_bytes(problem.dtype) >= 4;
   double packing = moves * 0.3e-9 + tiles * (copies ? 3e-9 : 15e-9);
