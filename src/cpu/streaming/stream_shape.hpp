@@ -70,7 +70,10 @@ inline std::int64_t stream_tile_k(const WgradProblem& problem) {
 inline std::int64_t stream_wide_k(const WgradProblem& problem) {
   const std::int64_t k = stream_tile_k(problem), most = std::min(kWideTileK, problem.K);
   const InPlace reads = reads_in_place(problem);
-  return reads.x || reads.pairs ? std::max(k, std::min(most, kWideSums / problem.taps())) : k;
+  const bool copies = !reads.x && !reads.pairs && !is_in_layout(problem);
+  const std::int64_t groups =
+      std::min(most, kWideSums / problem.taps() / problem.group_c()) / problem.group_k();
+  return copies ? k : std::max(k, groups * problem.group_k());
 }
 
 // Makes room for the sums of a tile's taps and lanes, and for those of its last vectors: a vector

@@ -33,7 +33,7 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
   std::int64_t elements = stream_sum_elements(problem) +
                           (kMaxChunkPixels + seen_pixels(problem, kMostPanelPixels)) * kMostLanes;
   if (problem.group_c() > 1 || problem.group_k() > 1) {
-    const std::int64_t tile_c = stream_tile_k(problem) / problem.group_k() * problem.group_c();
+    const std::int64_t tile_c = stream_wide_k(problem) / problem.group_k() * problem.group_c();
     std::int64_t of_groups = problem.taps() * problem.group_k() * (tile_c + 64);
     const ConvertedShape copies(problem);
     if (!is_in_layout(problem) && copies.fits()) {
@@ -69,19 +69,21 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 }
 
 // Estimates seconds on one core. A multiply-add waits a little for its operands, half as long
-// again, or twice that where AVX2 picks outputs from two vectors; a packed value takes as long as a
-// few, as 32 where its pixel fills no vector. 16 for each channel of a group is for spreading,
-// lane by lane. One group has few lanes.
+// again, or as long in groups of 8 and more, or twice that where AVX2 picks outputs from two
+// vectors; a packed value takes as long as a few, as 32 where its pixel fills no vector. 16 for
+// each channel of a group is for spreading, lane by lane. One group has few lanes.
 template <const IsaSet& set>
 double seconds(const WgradProblem& problem) {
   const bool is_double = problem.dtype == DType::f64;
   const double lanes = is_double ? set.f64.streaming.lanes : set.f32.streaming.lanes;
-  const double vectors = std::ceil(static_cast<double>(problem.K) / lanes);
+  const auto K = static_cast<double>(problem.K);
+  const double tiles = std::ceil(K / static_cast<double>(stream_wide_k(problem)));
+  const double vectors = tiles * std::ceil(K / tiles / lanes);
   const double c = static_cast<double>(problem.group_c());
   const auto copied = [&]<typename Acc>(const StreamingIsa<Acc>& isa) {
     const InPlace reads = reads_in_place(problem);
     const bool in_place = reads.x || reads.pairs;
-    if (in_place && static_cast<double>(problem.K) < lanes * (reads.pairs ? 2 : 1)) return 32.;
+    if (in_place && K < lanes * (reads.pairs ? 2 : 1)) return 32.;
     if (in_place || GroupTile<Acc>::fits(isa, problem)) return 4.;
     const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
     return !spreads || is_converted(isa, problem) ? 8. : 6 + c * 16;
@@ -90,7 +92,12 @@ double seconds(const WgradProblem& problem) {
                      problem.group_k() > set.f32.streaming.lanes;
   const double packing = is_double ? copied(set.f64.streaming) : copied(set.f32.streaming);
   return static_cast<double>(term_count(problem)) * vectors * (problem.groups == 1 ? 4 : 1) *
-         (static_cast<double>(problem.taps()) * c * (picks ? 3 : 1.5) + packing) / set.peak;
+         (static_cast<double>(problem.taps()) * c *
+              (picks   ? 3
+               : c < 8 ? 1.5
+                       : 2) +
+          packing) /
+         set.peak;
 }
 
 // Larger filters are left to kernels that sum a tap at a time. The sums of a tile's taps must fit a
