@@ -121,17 +121,15 @@ CBLAS_TRANSPOSE op(bool transposed) { return transposed ? CblasTrans : CblasNoTr
 bool fits_blas(std::int64_t ld) { return ld > 0 && ld <= std::numeric_limits<int>::max(); }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<float> a,
-          GemmOperand<float> b, float beta, float* c, std::int64_t ldc) {
+          GemmOperand<float> b, float* c) {
   blas().sgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow(m), narrow(n),
-               narrow(depth), 1.0F, a.data, narrow(a.ld), b.data, narrow(b.ld), beta, c,
-               narrow(ldc));
+               narrow(depth), 1.0F, a.data, narrow(a.ld), b.data, narrow(b.ld), 0, c, narrow(n));
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<double> a,
-          GemmOperand<double> b, double beta, double* c, std::int64_t ldc) {
+          GemmOperand<double> b, double* c) {
   blas().dgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow(m), narrow(n),
-               narrow(depth), 1.0, a.data, narrow(a.ld), b.data, narrow(b.ld), beta, c,
-               narrow(ldc));
+               narrow(depth), 1.0, a.data, narrow(a.ld), b.data, narrow(b.ld), 0, c, narrow(n));
 }
 
 bool blas_is_loaded() { return loaded != nullptr; }

@@ -13,12 +13,12 @@ struct GemmOperand {
   bool transposed = false;
 };
 
-// c[m][n] = beta * c + sum over i < depth of a(m, i) * b(i, n), on one thread. An Error if OpenBLAS
-// cannot be loaded.
+// c[m][n] = sum over i < depth of a(m, i) * b(i, n), on one thread. An Error if OpenBLAS cannot be
+// loaded.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<float> a,
-          GemmOperand<float> b, float beta, float* c, std::int64_t ldc);
+          GemmOperand<float> b, float* c);
 void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<double> a,
-          GemmOperand<double> b, double beta, double* c, std::int64_t ldc);
+          GemmOperand<double> b, double* c);
 
 // Tells whether OpenBLAS, built with 32-bit sizes, can take a leading dimension.
 bool fits_blas(std::int64_t ld);

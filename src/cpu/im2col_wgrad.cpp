@@ -2,8 +2,8 @@
 //
 // For a tile (taps x input channels of one group, output channels) and a chunk of at most 512
 // pixels: columns[pixel][tap, c] is built (or x used in place for 1x1), dy is used in place where
-// its layout allows, and one GEMM gives the tile's products. float32 products go to a scratch tile
-// that is added to the float64 partial.
+// its layout allows, and one GEMM gives the tile's products, in a scratch tile that is added to the
+// float64 partial.
 #include <algorithm>
 
 #include "base/integers.hpp"
@@ -58,16 +58,10 @@ class Im2colTile {
     const std::int64_t depth = pixel_count(box), n = tile_.k.size();
     double* cell =
         partial + (tile_.tap.begin * pb_.group_c() + tile_.c.begin) * pb_.K + tile_.k.begin;
-    if constexpr (std::is_same_v<Acc, double>) {
-      // Consecutive rows of the tile are K apart: all c of each tap, or one tap only.
-      if (fits_blas(pb_.K)) {
-        gemm(m_, n, depth, x_, dy_, 1.0, cell, pb_.K);
-        return true;
-      }
-    }
     // GEMM cannot add floats to doubles. A product of 512 pixels is one chunk's: float32 sums end
-    // with it, whatever OpenBLAS does inside.
-    gemm(m_, n, depth, x_, dy_, Acc{0}, product_, n);
+    // with it, whatever OpenBLAS does inside. Consecutive rows of the tile are K apart in partial:
+    // all c of each tap, or one tap only.
+    gemm(m_, n, depth, x_, dy_, product_);
     for (std::int64_t row = 0; row < m_; ++row) {
       for (std::int64_t j = 0; j < n; ++j) {
         cell[row * pb_.K + j] += static_cast<double>(product_[row * n + j]);

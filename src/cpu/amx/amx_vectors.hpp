@@ -174,12 +174,14 @@ static inline void for_squares(const void* const* first, const void* const* seco
   }
 }
 
-template <typename Set, typename Source>
-void tiles_from_pixels(const void* const* first, const void* const* second, long count,
-                       long channels, AmxBits* tiles, long block, long term, ExponentRange& range) {
+// A B tile has pairs of pixels in its rows, channel by channel. It needs no transposition, so pairs
+// are cheaper to pack than tiles where channels are side by side.
+template <typename Set, typename Source, bool Transposed>
+void from_pixels(const void* const* first, const void* const* second, long count, long channels,
+                 AmxBits* panel, long block, long term, ExponentRange& range) {
   AmxRange<Set, Source> found;
   for_squares<Source>(
-      first, second, count, channels, tiles, block, [&](long i, long k, long left, AmxBits* out) {
+      first, second, count, channels, panel, block, [&](long i, long k, long left, AmxBits* out) {
         PairVector squares[Source::kTerms][kAmxPairs];
 #pragma GCC unroll 16
         for (long p = 0; p < kAmxPairs; ++p) {
@@ -188,28 +190,7 @@ void tiles_from_pixels(const void* const* first, const void* const* second, long
                                  channel_of<Source>(second[i + p], k), left, pair, found);
           put_row(pair, p, squares);
         }
-        store_tiles<true>(squares, out, term);
-      });
-  found.template extend<Source::kFractionBits>(range);
-}
-
-// A B tile has pairs of pixels in its rows, channel by channel. It needs no transposition, so pairs
-// are cheaper to pack than tiles where channels are side by side.
-template <typename Set, typename Source>
-void pairs_from_pixels(const void* const* first, const void* const* second, long count,
-                       long channels, AmxBits* pairs, long block, long term, ExponentRange& range) {
-  AmxRange<Set, Source> found;
-  for_squares<Source>(
-      first, second, count, channels, pairs, block, [&](long i, long k, long left, AmxBits* out) {
-        for (long p = 0; p < kAmxPairs; ++p) {
-          PairVector pair[Source::kTerms];
-          load_pair<Set, Source>(channel_of<Source>(first[i + p], k),
-                                 channel_of<Source>(second[i + p], k), left, pair, found);
-#pragma GCC unroll 3
-          for (int t = 0; t < Source::kTerms; ++t) {
-            store(out + p * kAmxRow + t * term, pair[t]);
-          }
-        }
+        store_tiles<Transposed>(squares, out, term);
       });
   found.template extend<Source::kFractionBits>(range);
 }
@@ -309,9 +290,9 @@ template <typename Set, typename Source>
 constexpr AmxPacking amx_packing() {
   using Bits = typename Source::Bits;
   return {sizeof(Bits),
-          tiles_from_pixels<Set, Source>,
+          from_pixels<Set, Source, true>,
           from_rows<Set, Source, false>,
-          pairs_from_pixels<Set, Source>,
+          from_pixels<Set, Source, false>,
           from_rows<Set, Source, true>,
           rows_from_channels<Set, Bits>,
           exponent_range<Set, Bits, Source::kFractionBits>};
