@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/buffer.hpp"
 #include "base/clock.hpp"
 #include "base/messages.hpp"
 #include "convgrad/npy.hpp"
@@ -14,9 +15,7 @@
 namespace convgrad {
 namespace {
 
-constexpr std::int64_t kScratchBytes = std::int64_t{4} << 20;     // a span that is picked from
-constexpr std::int64_t kDirectRunBytes = std::int64_t{64} << 10;  // worth a call of its own
-constexpr std::int64_t kMaxGapBytes = std::int64_t{16} << 10;     // read over rather than around
+constexpr std::int64_t kSkippedBytes = std::int64_t{4} << 20;  // of a stream, at once
 constexpr std::int64_t kFirstHoldBytes = std::int64_t{16} << 20;
 
 struct Free {
@@ -111,7 +110,6 @@ void scatter(const std::byte* source, std::byte* out, std::span<const BoxAxis> a
 // The axis that is innermost in the box becomes the inner loop: writes then fill whole cache lines,
 // and the lines read stay in the cache for the next element.
 void scatter(const std::byte* source, std::byte* out, std::vector<BoxAxis> axes, std::size_t item) {
-  std::erase_if(axes, [](const BoxAxis& axis) { return axis.count == 1; });
   const auto innermost = std::ranges::min_element(axes, {}, &BoxAxis::out_stride);
   if (innermost != axes.end()) std::rotate(innermost, innermost + 1, axes.end());
   switch (item) {
@@ -164,7 +162,6 @@ struct NpyReader::State {
   std::int64_t position = 0;  // of a stream: payload bytes taken from it
   MallocBytes held;           // of a stream: the payload from held_from on
   std::int64_t held_from = 0;
-  MallocBytes scratch;  // kScratchBytes
   double convert_s = 0;
   NpyHeader header;
   std::optional<DType> given;  // boxes are widened to it
@@ -196,14 +193,6 @@ struct NpyReader::State {
                             : "followed by other bytes, expected exactly one array");
   }
 
-  std::byte* scratch_bytes() {
-    if (!scratch) {
-      scratch.reset(static_cast<std::byte*>(std::malloc(static_cast<std::size_t>(kScratchBytes))));
-      if (!scratch) throw Error(ErrorKind::runtime, name(), ": out of memory while reading");
-    }
-    return scratch.get();
-  }
-
   // Reads count bytes of the payload of a source that is read in any order.
   void read_payload(std::byte* out, std::int64_t offset, std::int64_t count) {
     const std::int64_t begin = header.data_offset + offset;
@@ -219,38 +208,10 @@ struct NpyReader::State {
     if (is_run(axes)) {
       return read_payload(out, first * item, (axes.empty() ? 1 : axes[0].count) * item);
     }
-    if (gather_spans(axes, first, out)) return;
     const BoxAxis axis = axes[0];
     for (std::int64_t i = 0; i < axis.count; ++i) {
       gather(axes.subspan(1), first + i * axis.file_stride, out + i * axis.out_stride * item);
     }
-  }
-
-  // Reads spans that cover several runs, gaps included, and picks from them. Returns false if the
-  // gaps or the runs are too large for that to pay.
-  bool gather_spans(std::span<const BoxAxis> axes, std::int64_t first, std::byte* out) {
-    const std::int64_t item = header.item_bytes, room = kScratchBytes / item;
-    std::int64_t inner = 1;  // elements from the first to the last of one index of the outer axis
-    bool dense = true;
-    for (std::size_t i = axes.size(); i-- > 0;) {
-      dense = dense && (axes[i].file_stride - inner) * item <= kMaxGapBytes;
-      if (i > 0) inner += (axes[i].count - 1) * axes[i].file_stride;
-    }
-    if (!dense || inner > room) return false;
-    if (axes.size() > 1 && axes.back().count * item >= kDirectRunBytes) return false;
-    const BoxAxis outer = axes[0];
-    const std::int64_t step = 1 + (room - inner) / outer.file_stride;
-    std::byte* const span = scratch_bytes();
-    std::vector<BoxAxis> part(axes.begin(), axes.end());
-    for (std::int64_t i = 0; i < outer.count; i += step) {
-      part[0].count = std::min(step, outer.count - i);
-      read_payload(span, (first + i * outer.file_stride) * item,
-                   (inner + (part[0].count - 1) * outer.file_stride) * item);
-      convert_s += seconds_of([&] {
-        scatter(span, out + i * outer.out_stride * item, part, static_cast<std::size_t>(item));
-      });
-    }
-    return true;
   }
 
   // Tells whether the file is in another order than C: where two axes are longer than 1.
@@ -309,11 +270,11 @@ struct NpyReader::State {
   // Reads to the end also what nobody asked for: only then is the size known to be right, and a
   // deflated member's checksum compared.
   void finish_stream() {
-    std::byte* const bytes = scratch_bytes();
+    const Buffer bytes(kSkippedBytes, "the rest of a stream");
     while (position < header.payload_bytes) {
-      take(bytes, std::min(header.payload_bytes - position, kScratchBytes));
+      take(bytes.data(), std::min(header.payload_bytes - position, kSkippedBytes));
     }
-    if (source->read(bytes, 1, header.data_offset + position) == 0) return;
+    if (source->read(bytes.data(), 1, header.data_offset + position) == 0) return;
     refuse(
         "goes on after the ", header.payload_bytes, " payload bytes that ",
         format_name(header) == "raw" ? "dtype and shape in its name make" : "its header announces",

@@ -3,13 +3,11 @@
 
 #include <doctest/doctest.h>
 
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "convgrad/error.hpp"
 #include "files/npy_bytes.hpp"
-#include "support/sanitized.hpp"
 #include "support/temp_dir.hpp"
 
 namespace convgrad {
@@ -76,84 +74,6 @@ TEST_CASE("every sub-box of a small array equals direct indexing") {
       CHECK(wrong_boxes(reader, spec) == 0);
     }
   }
-}
-
-TEST_CASE("boxes of arrays larger than the reader's scratch memory") {
-  const TempDir dir;
-  struct Case {
-    Extents shape;
-    std::size_t item;
-    std::vector<std::pair<Extents, Extents>> boxes;
-  };
-  const std::vector<Case> cases = {
-      {{5, 60, 70, 64},  // 5.4 MB
-       4,
-       {{{0, 0, 0, 0}, {5, 60, 70, 64}},
-        {{1, 0, 0, 0}, {4, 60, 70, 64}},
-        {{0, 7, 3, 0}, {5, 9, 5, 64}},
-        {{0, 0, 0, 5}, {5, 60, 70, 6}},
-        {{0, 0, 0, 3}, {5, 60, 70, 60}},
-        {{1, 2, 3, 4}, {4, 50, 60, 50}},
-        {{4, 59, 69, 63}, {5, 60, 70, 64}}}},
-      {{3, 40000, 17},  // rows far apart when the last axis is outermost
-       4,
-       {{{0, 0, 0}, {3, 40000, 17}},
-        {{0, 0, 2}, {3, 40000, 15}},
-        {{1, 100, 0}, {2, 39000, 17}},
-        {{0, 20000, 0}, {3, 20001, 17}},
-        {{0, 0, 16}, {3, 40000, 17}}}},
-      {{1300000, 3}, 2, {{{0, 0}, {1300000, 3}}, {{5, 1}, {1299999, 3}}, {{7, 2}, {900000, 3}}}},
-      {{3, 900000}, 8, {{{0, 0}, {3, 900000}}, {{0, 100}, {3, 899000}}, {{1, 5}, {3, 15}}}},
-      {{30, 20000}, 4, {{{0, 3}, {30, 4}}, {{0, 0}, {30, 20}}, {{2, 100}, {29, 19900}}}},
-      {{70, 20000}, 2, {{{0, 3}, {70, 5}}, {{1, 0}, {70, 20000}}}},
-      {{3, 40000}, 4, {{{0, 500}, {3, 39500}}}},                        // long runs, small gaps
-      {{8192, 12}, 4, {{{100, 0}, {101, 12}}, {{100, 2}, {102, 11}}}},  // 32 KiB apart in columns
-  };
-  testing::Thinned thinned;
-  for (const Case& c : cases) {
-    for (const int flags : {0, 1, 2, 3}) {
-      if (c.shape[0] != 8192 && thinned.skips()) continue;  // a minute for half of them
-      const ArraySpec spec{c.shape, c.item, (flags & 1) != 0, (flags & 2) != 0};
-      NpyReader reader(dir.write("x.npy", spec_file(spec)));
-      for (std::size_t i = 0; i < c.boxes.size(); ++i) {
-        CAPTURE(c.shape[0]);
-        CAPTURE(flags);
-        CAPTURE(i);
-        const auto& [begin, end] = c.boxes[i];
-        CHECK(is_right_box(reader, spec, begin, end));
-      }
-      reader.finish();
-    }
-  }
-}
-
-// Read calls of this process so far, or -1 where the kernel does not say.
-std::int64_t read_calls() {
-  std::ifstream stream("/proc/self/io");
-  for (std::string word; stream >> word;) {
-    std::int64_t value = 0;
-    if (word == "syscr:" && stream >> value) return value;
-  }
-  return -1;
-}
-
-TEST_CASE("scattered runs are read in few calls") {
-  if (read_calls() < 0) {
-    MESSAGE("skipped: /proc/self/io is not readable here");
-    return;
-  }
-  const TempDir dir;
-  const auto calls = [&](const ArraySpec& spec, const Extents& begin, const Extents& end) {
-    NpyReader reader(dir.write("x.npy", spec_file(spec)));
-    const std::int64_t before = read_calls();
-    read_box(reader, begin, end);
-    return read_calls() - before;
-  };
-  CHECK(calls({{100000, 16}}, {0, 0}, {100000, 16}) < 10);  // one run
-  CHECK(calls({{100000, 16}}, {0, 3}, {100000, 11}) < 15);  // 100000 runs of 32 bytes
-  CHECK(calls({{40, 40000}}, {0, 0}, {40, 10}) < 60);       // 40 runs, gaps of 160 kB
-  CHECK(calls({{16, 90000}, 4, true}, {0, 0}, {16, 90000}) < 20);
-  CHECK(calls({{90000, 16}, 4, true}, {0, 0}, {90000, 16}) < 40);
 }
 
 TEST_CASE("arrays without elements, and with only one") {
