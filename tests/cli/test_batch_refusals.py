@@ -13,9 +13,7 @@ from harness import ERROR, save
 class Malformed(BatchTest):
     LINES = (
         ('{"op": "conv2d", "inptu": "x.npy"}', "inptu: is unknown", "did you mean 'input'"),
-        ('{"op": NaN}', "is not JSON at column 8"),
         ("[" * 100000, "nested too deeply"),
-        ('{"notes": ' + "[" * 40 + "]" * 40 + "}", "nested too deeply"),
     )
     FIELDS = (
         ({"op": "conv2"}, "op: 'conv2'", "did you mean 'conv2d'"),
@@ -33,7 +31,6 @@ class Malformed(BatchTest):
         ({"input_sha256": "abc"}, "input_sha256: 'abc', expected 64 hexadecimal digits"),
         ({"input_sha256": ["a", "b"]}, "input_sha256: a list"),
         ({"name": "n" * 201}, "name: 201 bytes"),
-        ({"problem": "conv2d n2 h7 w9 c4 k6 r3 s2"}, "op: given with --problem"),
         ({"kernel": [[[1]]]}, "kernel: lists within lists"),
         ({"op\n\x1b[31m": "conv2d"}, r"op\x0a\x1b[31m: is unknown"),
         ({"name": "a\nb\x1b", "padding": "sam"}, r"line 1 (a\x0ab\x1b): padding: 'sam'",
@@ -70,12 +67,6 @@ class Malformed(BatchTest):
         self.assertNotIn("dw.npy", self.listing())
         root = xml.etree.ElementTree.parse(self.folder / "r.xml").getroot()
         self.assertEqual((root.get("tests"), root.get("errors")), ("4", "2"))
-
-    def test_outputs_that_are_there_twice(self):
-        os.symlink("dw.npy", self.folder / "link.npy")
-        for second in ("dw.npy", "link.npy", str(self.folder / "dw.npy")):
-            name = self.manifest(self.job(name="a"), self.job(name="b", output=second))
-            self.refuses(3, [f"line 2: output: {second} is that of line 1 too"], "batch", name)
 
     def test_too_many_lines_are_summed_up(self):
         result = self.run_here("batch", self.manifest("{}\n" * 1000))

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "job/job_files.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace convgrad;
@@ -63,9 +64,9 @@ TEST_CASE("fields are options") {
   CHECK(job.options.execution.no_clobber);
   CHECK(job.options.execution.algorithm == "direct");
   std::string read;
-  for (const JobFile& file : job.files(FileUse::read))
-    read += cat(file.field, ": ", file.path, "; ");
-  CHECK(read == "input: x.npy; out_backprop: dy.npy; golden: g.npy; ");
+  for (const NamedFile& file : files_of(job.options, FileUse::read))
+    read += cat(file.flag, " ", file.path, " ");
+  CHECK(read == "--input x.npy --out-backprop dy.npy --golden g.npy ");
   CHECK(job.repeat.find("convgrad verify --op conv2d") == 0);
 }
 
@@ -211,13 +212,14 @@ TEST_CASE("good lines stay when others are bad, each with its number") {
 TEST_CASE("no job reads or writes what another one writes") {
   const TempDir dir;
   dir.write("there", "");
+  std::filesystem::create_symlink("new", dir.file("link"));
   const auto line = [](const std::string& input, const std::string& output) {
     return cat(R"({"op":"conv2d","out_backprop":"dy","input":")", input, R"(","output":")", output,
                "\"}\n");
   };
   Manifest manifest =
       parsed(line("x", "new") + line("./new", "a") + line("there", "b") + line("x", "./there") +
-                 line("there", "c") + line("x", "new") + line("in", "in") + line("a", "d"),
+                 line("there", "c") + line("x", "link") + line("in", "in") + line("a", "d"),
              dir.path());
   refuse_conflicts(manifest);
   REQUIRE(manifest.jobs.size() == 2);
@@ -229,7 +231,7 @@ TEST_CASE("no job reads or writes what another one writes") {
         std::vector<std::string>{cat("2 input: ", in_folder("./new"), " is written by line 1"),
                                  cat("4 output: ", in_folder("./there"), " is read by line 3"),
                                  cat("5 input: ", in_folder("there"), " is written by line 4"),
-                                 cat("6 output: ", in_folder("new"), " is that of line 1 too"),
+                                 cat("6 output: ", in_folder("link"), " is that of line 1 too"),
                                  cat("7 output: ", in_folder("in"),
                                      " is the job's input too, so it could not be run again"),
                                  // That line 2 would have written it is enough.

@@ -17,10 +17,6 @@
 
 namespace convgrad::cli {
 
-struct JobFile {
-  std::string field, path;
-};
-
 struct BatchJob {
   std::int64_t line = 0;  // of the manifest, counted from 1
   std::string name;
@@ -29,8 +25,6 @@ struct BatchJob {
   std::map<std::string, std::string> hashes;  // field -> the hash that its file must have
   Json spelled;        // what the manifest says, names and notes left out; equal for equal jobs
   std::string repeat;  // the command line that does this job alone
-
-  std::vector<JobFile> files(FileUse use) const;  // that it reads, or that it writes
 };
 
 struct BadLine {

@@ -12,15 +12,17 @@ namespace convgrad::cli {
 namespace {
 
 // One key means one file.
-struct KeyedFile : JobFile {
-  std::string key;
+struct KeyedFile {
+  std::string field, path, key;
 };
 using KeyedFiles = std::vector<KeyedFile>;
 
 // Devices have no key: they are read and written as often as one likes.
-KeyedFiles files_of(const BatchJob& job, FileUse use) {
+KeyedFiles keyed_files(const BatchJob& job, FileUse use) {
   KeyedFiles files;
-  for (const JobFile& file : job.files(use)) files.push_back({file, tensor_key(file.path)});
+  for (const NamedFile& file : files_of(job.options, use)) {
+    files.push_back({as_field(file.flag), file.path, tensor_key(file.path)});
+  }
   std::erase_if(files, [](const KeyedFile& file) { return file.key.empty(); });
   return files;
 }
@@ -71,7 +73,8 @@ void claim(Names& names, const std::string& path, int hyphen, const std::string&
 void refuse_conflicts(Manifest& manifest) {
   Lines readers, writers;
   std::erase_if(manifest.jobs, [&](const BatchJob& job) {
-    const KeyedFiles read = files_of(job, FileUse::read), written = files_of(job, FileUse::written);
+    const KeyedFiles read = keyed_files(job, FileUse::read);
+    const KeyedFiles written = keyed_files(job, FileUse::written);
     const std::string why = conflict(read, written, readers, writers);
     for (const KeyedFile& file : read) readers.emplace(file.key, job.line);
     for (const KeyedFile& file : written) writers.emplace(file.key, job.line);
@@ -88,8 +91,8 @@ void check_own_files(const BatchOptions& options, const Manifest& manifest) {
   claim(own, options.junit, STDOUT_FILENO, "--junit");
   claim(own, options.json, STDOUT_FILENO, "--json");
   for (const BatchJob& job : manifest.jobs) {
-    KeyedFiles files = files_of(job, FileUse::read);
-    std::ranges::move(files_of(job, FileUse::written), std::back_inserter(files));
+    KeyedFiles files = keyed_files(job, FileUse::read);
+    std::ranges::move(keyed_files(job, FileUse::written), std::back_inserter(files));
     for (const KeyedFile& file : files) {
       const auto found = own.find(file.key);
       if (found == own.end()) continue;

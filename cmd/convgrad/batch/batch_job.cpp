@@ -5,6 +5,7 @@
 #include "batch/batch.hpp"
 #include "compute/compute.hpp"
 #include "files/tensor_source.hpp"
+#include "job/job_files.hpp"
 #include "options/arguments.hpp"
 #include "report/values.hpp"
 #include "verify/verify.hpp"
@@ -14,9 +15,9 @@ namespace convgrad::cli {
 namespace {
 
 // Returns size and time of each file as they are now, or nothing if one is no regular file.
-std::optional<Json> stamps_of(const std::vector<JobFile>& files) {
+std::optional<Json> stamps_of(const BatchJob& job, FileUse use) {
   Json stamps = Json::array();
-  for (const JobFile& file : files) {
+  for (const NamedFile& file : files_of(job.options, use)) {
     struct stat status {};
     if (::stat(split_tensor_name(file.path).file.c_str(), &status) != 0) return {};
     if (!S_ISREG(status.st_mode)) return {};
@@ -29,7 +30,7 @@ std::optional<Json> stamps_of(const std::vector<JobFile>& files) {
 // Returns the line of the state by which the job is done, with its outputs as they are now, or
 // nothing for files without stamps: such a job is always run.
 std::optional<std::string> state_line(const BatchJob& job, const std::optional<Json>& inputs) {
-  const std::optional<Json> outputs = stamps_of(job.files(FileUse::written));
+  const std::optional<Json> outputs = stamps_of(job, FileUse::written);
   if (!inputs || !outputs) return {};
   Json files = *inputs;
   files.insert(files.end(), outputs->begin(), outputs->end());
@@ -45,22 +46,22 @@ bool is_done(const BatchJob& job, const std::optional<Json>& inputs, const Batch
 // A job opens its files more than once, which a FIFO does not allow.
 void check_regular(const BatchJob& job) {
   struct stat status {};
-  for (const auto& [field, path] : job.files(FileUse::read)) {
+  for (const auto& [flag, path, use] : files_of(job.options, FileUse::read)) {
     if (::stat(split_tensor_name(path).file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-      bad_input(field, " (", path, "): is a ",
-                S_ISDIR(status.st_mode) ? "folder" : "device or FIFO", ", expected a file");
+      bad_input(flag, " (", path, "): is a ", S_ISDIR(status.st_mode) ? "folder" : "device or FIFO",
+                ", expected a file");
     }
   }
 }
 
 // Throws Error(input) if a file has not the hash that the manifest names.
 void check_hashes(const BatchJob& job) {
-  for (const auto& [field, path] : job.files(FileUse::read)) {
-    const auto wanted = job.hashes.find(field);
+  for (const auto& [flag, path, use] : files_of(job.options, FileUse::read)) {
+    const auto wanted = job.hashes.find(as_field(flag));
     if (wanted == job.hashes.end()) continue;
     const std::string hash = hash_of_file(split_tensor_name(path).file);
     if (hash == wanted->second) continue;
-    bad_input(field, " (", path, "): is ", hash, ", expected ", wanted->second,
+    bad_input(flag, " (", path, "): is ", hash, ", expected ", wanted->second,
               "; the file has changed");
   }
 }
@@ -108,7 +109,7 @@ Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, boo
   Outcome outcome;
   // Before the job reads them: one whose inputs change while it runs is run again.
   const std::optional<Json> inputs =
-      state != nullptr ? stamps_of(job.files(FileUse::read)) : std::nullopt;
+      state != nullptr ? stamps_of(job, FileUse::read) : std::nullopt;
   try {
     if (resumes && state != nullptr && is_done(job, inputs, *state)) {
       outcome.verdict = Verdict::skipped;

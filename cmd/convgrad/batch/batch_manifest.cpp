@@ -379,14 +379,6 @@ class JobMaker {
 
 }  // namespace
 
-std::vector<JobFile> BatchJob::files(FileUse use) const {
-  std::vector<JobFile> found;
-  for (const NamedFile& file : options.files) {
-    if (file.use == use && !file.path.empty()) found.push_back({as_field(file.flag), file.path});
-  }
-  return found;
-}
-
 std::string as_field(const std::string& message) {
   if (!message.starts_with("--")) return message;
   const std::size_t name_end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-");

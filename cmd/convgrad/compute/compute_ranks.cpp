@@ -35,8 +35,7 @@ void check_rank_options(const Options& options) {
   if (execution.list_algorithms) {
     misuse("--mpi: given with --list-algorithms, which computes nothing", Hint("leave it out"));
   }
-  for (const auto& [flag, path, use] : options.files) {
-    if (use != FileUse::read) continue;
+  for (const auto& [flag, path, use] : files_of(options, FileUse::read)) {
     if (is_standard_input(path)) {
       misuse("--mpi: given with ", flag, " -, but each rank reads its images: expected a file");
     }

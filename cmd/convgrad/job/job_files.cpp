@@ -39,14 +39,13 @@ bool same_file(const std::string& written, const std::string& other, int hyphen)
   return !key.empty() && key == tensor_key(other, hyphen);
 }
 
-namespace {
-
-// Returns the files that the command reads, or those that it writes.
 std::vector<NamedFile> files_of(const Options& options, FileUse use) {
   std::vector<NamedFile> files = options.files;
-  std::erase_if(files, [&](const NamedFile& file) { return file.use != use; });
+  std::erase_if(files, [&](const NamedFile& file) { return file.use != use || file.path.empty(); });
   return files;
 }
+
+namespace {
 
 // Opens a device without waiting for its line, and without making it this process's terminal.
 bool is_terminal(const std::string& path) {
@@ -134,7 +133,7 @@ void warn_of_endings(const Options& options) {
   for (const auto& [flag, path, use] : files_of(options, FileUse::written)) {
     const bool raw = options.execution.raw && path == options.problem.output;
     const bool stream = path == "-" || is_special(path);
-    if (path.empty() || raw || stream || path.ends_with(".npy")) continue;
+    if (raw || stream || path.ends_with(".npy")) continue;
     if (array_target(path).format != ArrayFormat::npy) continue;
     say(options, "warning",
         cat(flag, ": ", one_line(path), " is written as .npy, though it does not end with .npy",

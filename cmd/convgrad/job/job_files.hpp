@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "convgrad/array_file.hpp"
 #include "options/options.hpp"
@@ -16,6 +17,9 @@ std::string file_key(const std::string& path, int hyphen = -1);
 std::string tensor_key(const std::string& name, int hyphen = -1);
 // Returns true if what is written ("-": standard output) is in the other's file, by tensor_key().
 bool same_file(const std::string& written, const std::string& other, int hyphen);
+
+// Returns the files that the command reads, or those that it writes.
+std::vector<NamedFile> files_of(const Options& options, FileUse use);
 
 // Throws Error(usage) if the report would replace a file that the command reads or writes, or
 // anything but a report. It looks at the files: once, before the command begins, is enough.

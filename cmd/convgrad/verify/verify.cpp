@@ -379,10 +379,8 @@ void check_options(const VerifyCommand& options) {
   if (!v.results.empty() && !options.problem.output.empty()) {
     misuse("--output: given with --result, but then nothing is computed");
   }
-  const auto is_input = [](const NamedFile& file) {
-    return file.use == FileUse::read && is_standard_input(file.path);
-  };
-  if (std::ranges::count_if(options.files, is_input) > 1) {
+  const auto is_stream = [](const NamedFile& file) { return is_standard_input(file.path); };
+  if (std::ranges::count_if(files_of(options, FileUse::read), is_stream) > 1) {
     misuse("- is given twice, expected one array on standard input");
   }
   if (options.problem.output == "-") {
