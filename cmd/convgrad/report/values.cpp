@@ -1,5 +1,7 @@
 #include "report/values.hpp"
 
+#include <nettle/base16.h>
+
 #include <array>
 #include <bit>
 #include <vector>
@@ -21,12 +23,9 @@ void TensorHash::add(const void* bytes, std::size_t count) {
 std::string TensorHash::text() {
   std::array<std::uint8_t, SHA256_DIGEST_SIZE> digest{};
   sha256_digest(&state_, digest.size(), digest.data());
-  std::string result = "sha256:";
-  for (const std::uint8_t byte : digest) {
-    result += "0123456789abcdef"[byte >> 4];
-    result += "0123456789abcdef"[byte & 15];
-  }
-  return result;
+  std::array<char, BASE16_ENCODE_LENGTH(SHA256_DIGEST_SIZE)> digits{};
+  base16_encode_update(digits.data(), digest.size(), digest.data());
+  return "sha256:" + std::string(digits.begin(), digits.end());
 }
 
 std::string hash_of_values(NpyReader reader) {
