@@ -7,6 +7,7 @@
 #include <map>
 
 #include "check_property.hpp"
+#include "convgrad/gradient_file.hpp"
 #include "cuda/emulated_device.hpp"
 #include "support/cases.hpp"
 #include "support/emulated_amx/emulated_amx.hpp"
@@ -180,22 +181,11 @@ TEST_CASE("the result is the reference's, rounded, in every filter format and dt
     const Expected reference = reference_of(c.problem(), x.data(), dy.data(), 1);
     for (const char* format : {"HWIO", "OIHW", "OHWI"}) {
       for (const char* out : {"float16", "bfloat16", "float32", "float64"}) {
-        const std::string name = c.spec.axes.size() == 2 ? format
-                                 : format[0] == 'H'      ? "DHWIO"
-                                 : format[1] == 'I'      ? "OIDHW"
-                                                         : "ODHWI";
+        std::string name = format;
+        if (c.spec.axes.size() == 3) name.insert(name.find('H'), "D");
         const WgradProblem problem = make(c.spec, c.dtype, c.channels_last, name, out);
-        const std::int64_t taps = problem.taps(), C = problem.group_c(), K = problem.K;
-        std::vector<double> want;
-        for (std::int64_t i = 0; i < problem.dw_count(); ++i) {
-          std::int64_t at = i;  // [tap][c][k]
-          if (name == "OIHW" || name == "OIDHW") {
-            at = (i % taps * C + i / taps % C) * K + i / (taps * C);
-          } else if (name == "OHWI" || name == "ODHWI") {
-            at = (i / C % taps * C + i % C) * K + i / (taps * C);
-          }
-          want.push_back(reference.values[static_cast<std::size_t>(at)]);
-        }
+        std::vector<double> want(reference.values.size());
+        gather_gradient(problem, reference.values.data(), 0, problem.dw_count(), want.data());
         std::vector<std::byte> got(
             static_cast<std::size_t>(problem.dw_count() * dtype_bytes(problem.out_dtype)));
         filter_gradient(problem, x.data(), dy.data(), got.data(),
