@@ -72,15 +72,6 @@ class Gradients(ArchiveTest):
             self.check(problem, dtype, ("s.npz:x", "s.npz:dy"), ("c.npz:x", "c.npz:dy.npy"),
                        ("t.safetensors:x", "dy.npy"), ("c.npz:x", "t.safetensors:dy"), ("x.npy", "s.npz:dy"))
 
-    def test_what_numpy_writes(self):
-        problem = small("conv2d")
-        x, dy = (round_to("float32", problem.stored(t)) for t in (problem.x, problem.dy))
-        np.savez(self.folder / "s.npz", x=x, dy=np.asfortranarray(dy), other=np.arange(5))
-        np.savez_compressed(self.folder / "c.npz", x=x.astype(">f4"), dy=np.asfortranarray(dy))
-        np.savez(self.folder / "positional.npz", x, dy)
-        self.check(problem, "float32", ("s.npz:x", "s.npz:dy"), ("c.npz:x", "c.npz:dy"),
-                   ("positional.npz:arr_0", "positional.npz:arr_1.npy"))
-
     def test_blocks_of_images_and_of_rows(self):
         # 24 MiB for the program: blocks become small, of rows where a limit forces them.
         problem = Problem(n=6, size=(40, 30), c=16, k=8, taps=(3, 3), padding="same")

@@ -177,13 +177,7 @@ mismatch  b  is in got.npz alone
     def test_quiet_and_alias(self):
         self.save("a.npy", [1, 2])
         self.save("b.npy", [1, 3])
-        for command in ("compare", "diff"):
-            for flag in ("-q", "--quiet"):
-                self.assert_quiet(self.run_here(command, flag, "a.npy", "a.npy"))
-                result = self.run_here(command, "a.npy", "b.npy", flag)
-                self.assertEqual((result.status, result.raw, result.err), (1, b"", ""))
-        report = parse_report(self.run_here("diff", "a.npy", "b.npy", "--json").out)
-        self.assertEqual(report["command"], "compare")
+        self.assertEqual(parse_report(self.run_here("diff", "a.npy", "b.npy", "--json").out)["command"], "compare")
         self.compare("a.npy", "b.npy", "-q", "--json=r.json", status=1)
         self.assertEqual(parse_report((self.folder / "r.json").read_text())["status"], "mismatch")
 
@@ -213,11 +207,6 @@ mismatch  b  is in got.npz alone
             kind, values = load(self.folder / "d.npy")
             self.assertEqual(kind, "float64" if dtype == "float64" else "float32")
             np.testing.assert_array_equal(values, got - want)
-        got, want = [np.nan, np.inf, 1, np.inf, 2], [np.nan, np.inf, np.nan, 1, 2]
-        self.pair(got, want, "--save-diff", "d.npy", status=1)
-        np.testing.assert_array_equal(load(self.folder / "d.npy")[1], [0, 0, np.nan, np.inf, 0])
-        self.pair([np.nan], [np.nan], "--no-equal-nan", "--save-diff", "d.npy", status=1)
-        np.testing.assert_array_equal(load(self.folder / "d.npy")[1], [np.nan])
         for shape in ((), (0, 3)):
             self.pair(np.ones(shape), np.ones(shape), "--save-diff", "d.npy")
             self.assertEqual(self.read("d.npy"), npy_bytes("float32", np.zeros(shape)))

@@ -56,7 +56,6 @@ class Raw(DtypesTest):
         self.write("x.bin", self.x.astype("<f4").tobytes())
         for name, status, text in (
                 ("x.bin", 3, "for elements alone add dtype and shape, FILE:float32[8,56,56,64]"),
-                ("x.bin:float32[2,6,7,4]", 3, "has 1008 bytes, but float32[2,6,7,4] is 336 x 4 = 1344"),
                 ("/dev/zero:float32[2,6,7,3]", 3,
                  "goes on after the 1008 payload bytes that dtype and shape in its name make"),
                 ("x.bin:int32[2,6,7,3]", 3, "dtype 'int32' is int32, expected float16")):
@@ -88,7 +87,6 @@ class Said(DtypesTest):
         for x, flags, status, text in (
                 ("u2.npy", (), 3, "if it is bfloat16, say so with --input-dtype"),
                 ("v1.npy", (), 3, "if these are 8-bit floats, say which with --input-dtype, such"),
-                ("dy.npy", ("--input-dtype", "bfloat16"), 3, "leave the flag out"),
                 ("u2.npy", ("--input-dtype", "float32"), 3, "expected integers or raw bytes of 4"),
                 ("v1.npy", ("--input-dtype", "float8"), 2, "did you mean 'float8_e4m3fn'?"),
                 ("x.npy", ("--out-dtype", "float8_e5m2"), 2, "expected float16, bfloat16")):

@@ -94,15 +94,6 @@ class Attributes(ErrorTest):
 
 
 class FilterSize(ErrorTest):
-    def test_missing_and_twice(self):
-        save(self.folder / "w.npy", np.zeros((3, 3, 4, 6)))
-        self.refuse(USAGE, ["filter's size is missing", "--kernel", "--filter-sizes",
-                            "--filter-like"], *self.job("conv2d", k=None))
-        for two in (dict(filter_sizes="3,3,4,6"), dict(filter_like="w.npy"),
-                    dict(filter_sizes="3,3,4,6", filter_like="w.npy"),
-                    dict(filter_sizes="3,3,4,6", filter_like="w.npy", k=None)):
-            self.refuse(USAGE, ["twice", "--kernel"], *self.job("conv2d", **two))
-
     def test_filter_size_files(self):
         for data in (npy_bytes("float32", [3, 3, 4, 6]), raw_npy((0,), "'<i4'", b""),
                      raw_npy((4,), "'<i4'", np.array([3, 0, 4, 6], "<i4").tobytes()), b"3,3,4,6\n"):
@@ -124,8 +115,6 @@ class Names(ErrorTest):
             ("op", "matmul", ["--op", "expected conv2d, depthwise, conv3d or conv1d"]),
             ("op", "", ["--op"]),
             ("p", "smae", ["--padding", "SAME, VALID, EXPLICIT, SAME_UPPER or SAME_LOWER", "did you mean 'SAME'"]),
-            ("f", "NDHWC", ["--data-format", "NHWC or NCHW", "did you mean 'NHWC'"]),
-            ("filter_format", "DHWIO", ["--filter-format", "HWIO, OIHW or OHWI", "did you mean 'HWIO'"]),
             ("out_dtype", "float8", ["--out-dtype", "float16, bfloat16, float32 or float64",
                                      "did you mean 'float"]),
             ("a", "directt", ["--algorithm", "auto", "did you mean 'direct'"]),
@@ -200,7 +189,6 @@ class Names(ErrorTest):
 
 
 class Files(ErrorTest):
-
     def test_output_is_checked_before_the_work(self):
         # A job of minutes must not end in an error that could be known at its start.
         save(self.folder / "big.npy", np.zeros((16, 64, 64, 64)))
@@ -214,41 +202,3 @@ class Files(ErrorTest):
         self.ones("x.npy", (2, 6, 7, 3))
         for name in ("with space.npy", "quote'.npy", "new\nline.npy", "ünï.npy", "-dash.npy"):
             self.refuse(INPUT, ["No such file"], *self.job("conv2d", x=None, i=f"./{name}"))
-
-    def test_devices_as_input(self):
-        self.refuse(INPUT, ["/dev/zero", "not a .npy"], *self.job("conv2d", i="/dev/zero"))
-        self.refuse(INPUT, ["standard input", "empty"], *self.job("conv2d", i="-"))
-
-
-class Verify(ErrorTest):
-    """The same validator, behind verify."""
-
-    def test_result_files(self):
-        args = self.job("conv2d")
-        for flag in ("--result", "--golden"):
-            save(self.folder / "r.npy", np.zeros((3, 3, 6, 4)))
-            self.refuse(INPUT, ["r.npy", "shape", "(3, 3, 4, 6)", "HWIO"], "verify", *args, flag, "r.npy", output=False)
-            self.refuse(INPUT, ["none.npy"], "verify", *args, flag, "none.npy", output=False)
-            self.write("r.npy", raw_npy((3, 3, 4, 6), "'<i4'"))
-            self.refuse(INPUT, ["r.npy", "int32"], "verify", *args, flag, "r.npy", output=False)
-            self.write("r.npy", npy_bytes("float32", np.zeros((3, 3, 4, 6)))[:-1])
-            self.refuse(INPUT, ["r.npy", "truncated"], "verify", *args, flag, "r.npy", output=False)
-            (self.folder / "r.npy").unlink()
-
-    def test_usage(self):
-        save(self.folder / "dw.npy", np.zeros((3, 3, 4, 6)))
-        args = ["verify", *self.job("conv2d")]
-        for extra, parts in (
-                (["--bitwise", "--max-ulp", "1"], ["--bitwise", "--max-ulp"]),
-                (["--bitwise", "--atol", "1"], ["--bitwise", "--rtol/--atol"]),
-                (["--max-ulp", "1", "--atol", "1"], ["--max-ulp", "--rtol/--atol"]),
-                (["--atol", "-1"], ["--atol", "expected"]),
-                (["--rtol", "nan"], ["--rtol", "expected"]),
-                (["--max-ulp", "1.5"], ["--max-ulp", "expected"]),
-                (["--max-ulp", "9" * 30], ["--max-ulp", "expected"]),
-                (["--reslt", "dw.npy"], ["did you mean '--result'"]),
-                (["--accumulate"], ["--accumulate"]),
-                (["--result", "dw.npy", "-o", "o.npy"], ["--output", "--result"]),
-                (["-o", "-"], ["--output"]),
-                (["--result", "-", "--golden", "-"], ["standard input"])):
-            self.refuse(USAGE, parts, *args, *extra, output=False)

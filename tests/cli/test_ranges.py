@@ -146,26 +146,13 @@ class TheFile(RangesTest):
             self.assertEqual(self.reduce(parts[0], "again.npz"), self.one_run())
 
     def test_damage_is_found(self):
-        name = self.part("2/2")
-        other = self.part("1/2")
+        other, name = self.part("1/2"), self.part("2/2")
         whole = self.read(name)
-        found = 0
-        for at in range(0, len(whole), max(1, len(whole) // 60)):
-            flipped = bytearray(whole)
-            flipped[at] ^= 0x10
-            self.write("bad.npz", flipped)
-            result = self.run_here("reduce", other, "bad.npz", "-o", "bad.npy")
-            if result.status == 0:   # a date or the like
-                self.assertEqual(self.read("bad.npy"), self.reduce(other, name), at)
-                (self.folder / "bad.npy").unlink()
-                continue
-            self.assert_one_error(result, 3, "bad.npz")
-            self.assertNotIn("bad.npy", self.listing())
-            found += 1
-        self.assertGreater(found, 40)
-        for length in (0, 10, len(whole) // 2, len(whole) - 1):
-            self.write("bad.npz", whole[:length])
-            self.assert_one_error(self.run_here("reduce", other, "bad.npz", "-o", "bad.npy"), 3, "bad.npz")
+        flipped = bytearray(whole)
+        flipped[len(whole) // 2] ^= 0x10
+        for data in (flipped, whole[:-1], b""):
+            self.write("bad.npz", data)
+            self.refuses(3, ["bad.npz"], "reduce", other, "bad.npz", "-o", "bad.npy")
 
     def change(self, name, **changes):
         arrays = dict(np.load(self.folder / name))

@@ -1,6 +1,5 @@
 """conv1d, and gradients without elements: in every command that takes an operation."""
 import itertools
-import json
 import shlex
 
 import numpy as np
@@ -106,6 +105,8 @@ class EmptyGradients(CliTest):
             for what in ("--dry-run", "--list-algorithms"):
                 self.succeed(*args, what)
             self.succeed("bench", *args, "--repeat", 1, "--min-time", 0, "--no-peaks", "-a", "all")
+            self.succeed("generate", op, "--shape", ",".join(map(str, x)), *args[-4:], "-o", "made", "--clobber")
+            self.assertEqual(np.load(self.folder / "made/gradient.npy").shape, sizes)
 
     def test_verify_has_nothing_to_compare(self):
         for op, x, dy, sizes, _ in EMPTY:
@@ -119,18 +120,3 @@ class EmptyGradients(CliTest):
             self.assertEqual(self.report("verify", *args)["compare"]["count"], 0)
             save(self.folder / "wrong.npy", np.zeros(sizes[:-1]))
             self.assert_one_error(self.run_here("verify", *args, "--result", "wrong.npy"), INPUT, "wrong.npy", "shape")
-
-    def test_batch_and_generate(self):
-        computing, judging = [], []    # two lists, as the second reads what the first writes
-        for i, (op, x, dy, sizes, _) in enumerate(EMPTY):
-            save(self.folder / f"x{i}.npy", np.ones(x))
-            save(self.folder / f"dy{i}.npy", np.ones(dy))
-            job = {"op": op, "input": f"x{i}.npy", "out_backprop": f"dy{i}.npy", "padding": "valid", "filter_sizes": sizes}
-            computing.append({**job, "output": f"dw{i}.npy"})
-            judging.append({**job, "result": f"dw{i}.npy"})
-            self.succeed("generate", op, "--shape", ",".join(map(str, x)), "--filter-sizes",
-                         ",".join(map(str, sizes)), "-p", "valid", "-o", f"made{i}")
-            self.assertEqual(np.load(self.folder / f"made{i}" / "gradient.npy").shape, sizes)
-        for jobs in (computing, judging):
-            self.write("jobs.jsonl", "".join(json.dumps(job) + "\n" for job in jobs))
-            self.succeed("batch", "jobs.jsonl")

@@ -246,5 +246,12 @@ class Rounding(VerifyTest):
                 (["--criterion", "bound", "--bitwise"], ("--criterion", "--bitwise")),
                 (["--slack", 0], ("--slack", "above 0")),
                 (["--adders", "none"], ("--adders", "'none'")),
-                (["--longest-sum", 0], ("--longest-sum",))):
+                (["--longest-sum", 0], ("--longest-sum",)),
+                (["--max-ulp", 1, "--atol", 1], ("--max-ulp", "--rtol/--atol")),
+                (["--bitwise", "--max-ulp", 1], ("--bitwise", "--max-ulp")),
+                (["--rtol", "nan"], ("--rtol", "expected")),
+                (["--max-ulp", "9" * 30], ("--max-ulp", "expected")),
+                (["-o", "o.npy"], ("--output", "--result")),
+                (["--golden", "-", "--result", "-"], ("standard input",))):
             self.refuses(2, parts, *self.args("--result", "r.npy", *extra))
+        self.refuses(2, ("--output", "verdict"), *self.args("-o", "-"))

@@ -103,13 +103,6 @@ TEST_CASE("a closed standard input") {
               [] { NpyReader reader("-"); });
 }
 
-TEST_CASE("pickled objects are named, not taken for a wrong size") {
-  const TempDir dir;
-  const std::string path =
-      dir.write("x.npy", header_bytes(dict_text("'|O'", "(2, 3)")) + "\x80\x03pickle");
-  check_unreadable(path, "pickled objects are never loaded");
-}
-
 TEST_CASE("a file that changes its size while it is read") {
   const TempDir dir;
   const std::string path = dir.write("x.npy", good_file());

@@ -392,6 +392,8 @@ TEST_CASE("each attribute that is wrong is named with what was expected") {
       {"--filter-sizes: 1 number [3], expected 4 for conv2d", sized({3})},
       {"the filter's size is given twice", changed(&A::filter_like, {3, 3, 4, 8}),
        ErrorKind::usage},
+      {"the filter's size is given twice", changed(&A::filter_sizes, {3, 3, 4, 8}),
+       ErrorKind::usage},
       {"--strides: 3 numbers [1,1,1], expected 1, 2 or 4 (NHWC)", changed(&A::strides, {1, 1, 1})},
       {"--strides: [2,1,1,1] in NHWC order, expected 1 for the batch and channel axes",
        changed(&A::strides, {2, 1, 1, 1})},
