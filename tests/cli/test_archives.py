@@ -156,8 +156,6 @@ class Commands(ArchiveTest):
         base = [*self.args, "-o"]
         for args, status, part in (
                 ([*base, "s.npz:dw"], USAGE, "the archive of --out-backprop"),
-                ([*base, "s.npz:dw", "--accumulate"], USAGE, "the archive of --out-backprop"),
-                ([*base, "s.npz"], USAGE, "the archive of --out-backprop"),
                 ([*base, "./c.npz"], USAGE, "the archive of --input"),
                 ([*base, "o.npy", "--json=c.npz"], USAGE, "--json=c.npz is the --input"),
                 (["verify", *base, "c.npz", "--golden", "s.npz:dw"], USAGE, "archive of --input")):

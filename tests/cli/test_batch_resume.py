@@ -59,9 +59,8 @@ class Resume(BatchTest):
 
     def test_the_time_and_the_size_of_a_file_are_what_counts(self):
         self.resume()
-        for name, want in (("x.npy", "rrrr"), ("b.npy", "srss")):
-            os.utime(self.folder / name, ns=(1, (self.folder / name).stat().st_mtime_ns + 1))
-            self.assertEqual(self.resume(), want)
+        os.utime(self.folder / "b.npy", ns=(1, (self.folder / "b.npy").stat().st_mtime_ns + 1))
+        self.assertEqual(self.resume(), "srss")
         status = (self.folder / "golden.npy").stat()
         with open(self.folder / "golden.npy", "ab") as file:
             file.write(b"\0")

@@ -71,15 +71,6 @@ class Golden(DiagnosisTest):
         self.assertRegex(lines[0], "the result is within rounding of the reference")
         self.assertRegex(lines[1], "the golden file is within rounding of the reference")
 
-    def test_computed_against_a_wrong_golden_file(self):
-        p = self.use(normal_problem())
-        save(self.folder / "g.npy", self.dw / p.n)
-        result = self.run_here("verify", "-i", "x.npy", "-g", "dy.npy", *p.flags(), "--golden",
-                               "g.npy")
-        self.assertEqual(result.status, 1)
-        self.assertIn("diagnosis: the golden file matches if it is multiplied by 0.25 (1/N)",
-                      result.out)
-
 
 class Several(DiagnosisTest):
     def test_two_explanations(self):

@@ -211,7 +211,6 @@ class Kept(FormatsTest):
         for flag, args in (
                 ("--result", ["verify", *self.args, "--result", "want.npy", "--save-diff", "want.npy"]),
                 ("--input", ["verify", *self.args, "--save-diff", "./link.npy"]),
-                ("--out-backprop", ["verify", *self.args, "--save-diff", "dy.npy"]),
                 ("--filter-like", ["verify", *like, "--golden", "want.npy", "--update-golden"]),
                 ("WANT", ["compare", "x.npy", "t.npz:x", "--save-diff", "t.npz:d"]),
                 ("GOT", ["compare", "x.npy", "t.npz:x", "--save-diff", str(self.folder / "link.npy")]),
