@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -17,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/integers.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "support/errors.hpp"
@@ -54,14 +54,6 @@ inline NpyHeader parse(std::string_view bytes) {
   return parse_npy_header(as_bytes(bytes), "x.npy");
 }
 
-inline std::int64_t product(const Extents& extents) {
-  if (std::find(extents.begin(), extents.end(), 0) != extents.end())
-    return 0;  // others may be huge
-  std::int64_t result = 1;
-  for (const std::int64_t extent : extents) result *= extent;
-  return result;
-}
-
 // Stores the element whose position in C order is index: its number, cut to item bytes. So every
 // element of an array says where it belongs.
 inline void store_element(std::int64_t index, std::size_t item, bool big_endian, char* out) {
@@ -88,7 +80,7 @@ inline std::string spec_header(const ArraySpec& spec, int major = 1) {
 
 // The elements in the order of the file.
 inline std::string spec_payload(const ArraySpec& spec) {
-  const std::int64_t count = product(spec.shape);
+  const std::int64_t count = checked_product(spec.shape).value();
   std::string bytes(static_cast<std::size_t>(count) * spec.item, '\0');
   for (std::int64_t position = 0; position < count; ++position) {
     std::int64_t index = position;

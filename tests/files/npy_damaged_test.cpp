@@ -22,15 +22,18 @@ std::string good_file() {
   return npy_header_text(DType::f32, shape) + kPayload;
 }
 
-TEST_CASE("every truncation of a good file is refused") {
+TEST_CASE("every truncation of a good file or stream is refused") {
   const TempDir dir;
   const std::string good = good_file();
   REQUIRE_FALSE(error_of([&] { read_completely(dir.write("x.npy", good)); }).has_value());
   for (std::size_t size = 0; size < good.size(); ++size) {
     CAPTURE(size);
-    const std::string path = dir.write("x.npy", good.substr(0, size));
-    check_error(ErrorKind::input, path, size == 0 ? "is empty" : "truncated",
-                [&] { read_completely(path); });
+    const std::string cut = good.substr(0, size);
+    const FifoWriter writer(dir.file("fifo"), cut);
+    for (const std::string& path : {dir.write("x.npy", cut), dir.file("fifo")}) {
+      check_error(ErrorKind::input, path, size == 0 ? "is empty" : "truncated",
+                  [&] { read_completely(path); });
+    }
   }
 }
 
@@ -118,18 +121,6 @@ TEST_CASE("a file that changes its size while it is read") {
   std::ofstream(path, std::ios::app | std::ios::binary) << "more";
   CHECK(read_all(reader) == kPayload);
   check_error(ErrorKind::input, path, "it had 152 bytes, now it has 156", [&] { reader.finish(); });
-}
-
-TEST_CASE("every truncation of a stream is refused") {
-  const TempDir dir;
-  const std::string good = good_file();
-  for (std::size_t size = 0; size < good.size(); ++size) {
-    CAPTURE(size);
-    const std::string path = dir.file("fifo");
-    const FifoWriter writer(path, good.substr(0, size));
-    check_error(ErrorKind::input, path, size == 0 ? "is empty" : "truncated",
-                [&] { read_completely(path); });
-  }
 }
 
 TEST_CASE("streams that are too short or too long, however they are read") {

@@ -72,7 +72,7 @@ void check_spelling(const Spelling& spelling, int major) {
   CHECK(header.descr == spelling.descr);
   CHECK(header.shape == spelling.shape);
   CHECK(header.fortran_order == spelling.fortran_order);
-  CHECK(header.element_count == testing::product(spelling.shape));
+  CHECK(header.element_count == checked_product(spelling.shape));
   CHECK(header.data_offset == std::ssize(spelling.dict) + (major == 1 ? 10 : 12));
 }
 
