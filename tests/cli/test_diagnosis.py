@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from diagnosing import DOCUMENTED, DiagnosisTest, normal_problem, plain_problem
-from harness import ROOT, kept, put, single, tf32
+from harness import ROOT, kept, put, single
 
 
 class Faults(DiagnosisTest):
@@ -126,22 +126,6 @@ class Faults(DiagnosisTest):
         self.use(normal_problem(n=4, size=(12, 11)), "float64")
         lines = self.verify(self.half_sums("f4"))
         self.assertIn("sums are rounded to float32 after each addition", lines[0])
-
-
-class Inputs(DiagnosisTest):
-    def test_roundings_of_tf32(self):
-        for scale in (1, 1e-9):
-            p = normal_problem(size=(29, 28), n=8)
-            p.dy = single(p.dy * scale)
-            # Ties are one of 8192 numbers; a few more tell the roundings apart.
-            ties = np.asarray(p.x).astype("<f4").view("<u4")
-            ties.reshape(-1)[::50] = ties.reshape(-1)[::50] & 0xFFFFE000 | 0x1000
-            p.x = ties.view("<f4").astype("f8")
-            self.use(p)
-            for how, text in (("even", "TF32 (half to even)"), ("away", "TF32")):
-                lines = self.verify(single(self.wrong(x=tf32(p.x, how), dy=tf32(p.dy, how))))
-                self.assertTrue(lines[0].startswith(f"the result matches if x and dy are rounded "
-                                                    f"to {text} before"), lines)
 
 
 class Places(DiagnosisTest):

@@ -52,12 +52,9 @@ class Places(OutputTest):
         for source, words, flag in (
                 ("x.npy", problem.args("x.npy", x="-"), "--input"),
                 ("x.npy", problem.args("./x.npy", x="-:float32[1]"), "--input"),
-                ("dy.npy", problem.args("dy.npy", dy="-"), "--out-backprop"),
                 ("dw.npy", problem.args("old.npy", filter_flags=["--filter-like", "-"]), "--filter-like"),
-                ("x.npy", ["verify", *problem.args("x.npy", x="-")], "--input"),
                 ("dw.npy", [*flags, "--result", "-", "--save-diff", "old.npy"], "--result"),
                 ("dw.npy", [*flags, "--golden", "-", "-o", "dw.npy"], "--golden"),
-                ("dw.npy", ["compare", "-", "gold.npy", "--save-diff", "dw.npy"], "GOT"),
                 ("dw.npy", ["compare", "gold.npy", "-", "--save-diff", "dw.npy"], "WANT"),
                 ("x.npy", [*problem.args(x="-"), "--json=x.npy"], "--input"),
                 ("dw.npy", ["inspect", "-", "--json=dw.npy"], "FILE")):
@@ -70,10 +67,8 @@ class Places(OutputTest):
         problem = self.problem
         for target, words, flag in (
                 ("x.npy", problem.args("-"), "--input"),
-                ("dy.npy", problem.args("-"), "--out-backprop"),
                 ("x.npy", problem.args("/dev/stdout"), "--input"),
                 ("x.npy", [*problem.args(), "--json"], "--input"),
-                ("x.npy", ["inspect", "x.npy", "--json"], "FILE"),
                 ("x.npy", ["compare", "x.npy", "x.npy", "--json"], "GOT"),
                 ("dw.npy", [*problem.args("-"), "--json=dw.npy"], "--output")):
             self.write("dw.npy", b"")
@@ -83,7 +78,6 @@ class Places(OutputTest):
     def test_a_list_of_jobs_is_kept(self):
         for more, words, streams in (
                 ({}, ["-", "--json=jobs.jsonl"], {"stdin": "jobs.jsonl"}),
-                ({}, ["-", "--junit", "jobs.jsonl"], {"stdin": "jobs.jsonl"}),
                 ({}, ["-", "--state", "jobs.jsonl"], {"stdin": "jobs.jsonl"}),
                 ({"output": "jobs.jsonl"}, ["-"], {"stdin": "jobs.jsonl"}),
                 ({}, ["jobs.jsonl", "--json"], {"stdout": "jobs.jsonl"}),

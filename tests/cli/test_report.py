@@ -155,20 +155,17 @@ class Info(ReportTest):
         self.write("jobs.jsonl", b'{"op": "conv2d"}\n')
         save(self.folder / "other.npy", np.ones(3))
         self.assert_quiet(self.run_here(*self.problem.args()))
-        self.assertEqual(self.run_here(*self.problem.args("part.npz"), "--batch-range", "1/1").status, 0)
         os.symlink("x.npy", self.folder / "link.npy")
         os.symlink("new.npy", self.folder / "new-link.npy")
         verify = ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags()]
         another = ("--json", "another file")
         for parts, *args in ((another, "inspect", "x.npy", "--json=x.npy"),
                              (another, *self.problem.args(), "--json=other.npy"),
-                             (another, "reduce", "part.npz", "-o", "dw.npy", "--json=part.npz"),
                              (another, "generate", "conv2d", "--shape", "1,2,2,1", "-k", "1", "-o", ".", "--clobber",
                               "--json=x.npy"),
                              (another, "batch", "jobs.jsonl", "--json=jobs.jsonl"),
                              ((), "batch", "jobs.jsonl", "--json=jobs.jsonl", "--match", "("),
                              ((), *self.problem.args(), "--json=x.npy", "--kernel"),
-                             ((), "compare", "x.npy", "dy.npy", "--json=x.npy", "--rtol"),
                              *((("--json",), *self.problem.args(), f"--json={name}")
                                for name in ("dw.npy", "x.npy", "./dy.npy", "link.npy")),
                              *((("--json",), *verify, flag, "dw.npy", "--json=dw.npy")
