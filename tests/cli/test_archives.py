@@ -271,12 +271,6 @@ class Pipes(ArchiveTest):
                           "convgrad verify $F -i x.npy -g dy.npy --result - --golden golden.npy --bitwise")
         self.assertEqual((done.returncode, done.stderr), (0, b""), done)
         self.assertIn(b"MATCH", done.stdout)
-        for golden, status in (("golden.npy", 0), ("wrong.npy", 1)):
-            save(self.folder / "wrong.npy", self.problem.expected() + 1)
-            done = self.shell(f'{sys.executable} -c "{make}" | convgrad $F -i - -g dy.npy -o - | '
-                              f"convgrad compare - {golden}")
-            self.assertEqual((done.returncode, done.stderr), (status, b""), done)
-            self.assertIn(b"MISMATCH" if status else b"MATCH", done.stdout)
         # The one in front fails: compare gets nothing, and says so.
         done = self.shell("echo no array | convgrad $F -i - -g dy.npy -o - | convgrad compare - golden.npy")
         self.assertEqual((done.returncode, done.stdout), (INPUT, b""), done)

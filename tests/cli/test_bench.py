@@ -149,13 +149,11 @@ class Suite(BenchTest):
 
     def test_broken_lines_are_named(self):
         good = SUITE.splitlines()[1].split("#")[0]
-        for change, part in ((("conv2d", "conv4d"), "'conv4d' is not an operation"), (("w5", "wx"), "'wx' is no word"),
-                             (("w5", "w5,5"), "w: 2 numbers"), (("pad_same", "pad_some"), "'pad_some'"),
-                             (("n2", "NWHC"), "'NWHC' is no word"), (("pad_same", "stride0"), "--strides: H is 0"),
-                             (("pad_same", "groups2"), "2 groups do not divide"), ((" k4", ""), "k is missing"),
-                             (("first", "first 0"), "count: 0"),
+        # What else is wrong with a problem's line: problem_line_test.cpp.
+        for change, part in ((("conv2d", "conv4d"), "'conv4d' is not an operation"), (("n2", "NWHC"), "'NWHC' is no word"),
+                             (("pad_same", "groups2"), "2 groups do not divide"), (("first", "first 0"), "count: 0"),
                              (("first", "first 9223372036854775807"), "count: 9223372036854775807, expected from 1 to"),
-                             (("first", "first 1 1"), "'1' is not an operation"), (("n2", "n-2"), "'n-2'")):
+                             (("first", "first 1 1"), "'1' is not an operation")):
             self.assertIn(change[0], good)
             self.refuse(3, ["--suite: layers.tsv, line 3: ", part],
                         *self.suite(f"# header\n\n{good.replace(*change)}\n"))

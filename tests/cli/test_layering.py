@@ -1,7 +1,5 @@
 """Flag, CONVGRAD_* variable, default: in this order. test_options.py has the variable of each option."""
-import re
-
-from harness import ROOT, CliTest, Problem, parse_report
+from harness import CliTest, Problem, parse_report
 
 
 class LayeringTest(CliTest):
@@ -94,18 +92,6 @@ class Precedence(LayeringTest):
         self.assertEqual(report["execution"]["threads"], 1)
         for front, name in ((["-t", 1], "threads"), (["-i", "x.npy"], "input"), (["-q"], "quiet")):
             self.assert_one_error(self.run_here(*front, "verify", *self.base), 2, f"--{name}: given in front of verify, expected behind it")
-
-
-class Page(LayeringTest):
-    """docs/options.md: its commands run."""
-
-    def test_blocks(self):
-        text = (ROOT / "docs/options.md").read_text()
-        (script,) = re.findall(r"(?m)^```sh\n(.*?)^```", text, re.S)
-        done = self.bash(f"set -eu; {script}", text=True)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        threads = re.findall(r"(\d+) threads?,", done.stdout)
-        self.assertEqual(threads, ["2", "1"], done.stdout)
 
 
 class Refused(LayeringTest):
