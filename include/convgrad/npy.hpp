@@ -22,8 +22,10 @@
 namespace convgrad {
 
 struct NpyHeader {
-  int major = 1, minor = 0;  // 0.0 for a member of a .safetensors file, 0.1 for a raw file
-  std::string descr;         // as spelled in the file, without quotes: "<f4", ">V2", "bfloat16"
+  enum class Format { npy, safetensors, raw };
+  Format format = Format::npy;
+  int major = 1;      // of .npy, whose minor version is 0
+  std::string descr;  // as spelled in the file, without quotes: "<f4", ">V2", "bfloat16"
   // f is float, i int, u unsigned, b bool, V void/bfloat16, S bytes; c is complex in .safetensors.
   char kind = 'f';
   std::int64_t item_bytes = 4;

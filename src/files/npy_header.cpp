@@ -304,8 +304,8 @@ void count_elements(NpyHeader& header, std::string_view name) {
     for (const std::int64_t extent : header.shape) shape += cat(shape.empty() ? "" : ", ", extent);
     refuse(name, "shape (", printable(shape, 100), ") with ", header.item_bytes,
            " bytes per element is more than 2^63 - 1 bytes",
-           Hint(format_name(header) == "raw" ? "correct the shape in the name"
-                                             : "the header is damaged"));
+           Hint(header.format == NpyHeader::Format::raw ? "correct the shape in the name"
+                                                        : "the header is damaged"));
   }
   header.element_count = *count;
   header.payload_bytes = *bytes;
@@ -413,8 +413,8 @@ DType float_dtype(const NpyHeader& header, std::string_view name, std::string_vi
 }
 
 std::string format_name(const NpyHeader& header) {
-  if (header.major == 0) return header.minor == 0 ? "safetensors" : "raw";
-  return cat(header.major, ".", header.minor);
+  if (header.format == NpyHeader::Format::safetensors) return "safetensors";
+  return header.format == NpyHeader::Format::raw ? "raw" : cat(header.major, ".0");
 }
 
 std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape) {
@@ -448,8 +448,7 @@ bool looks_like_raw(std::string_view text) {
 
 NpyHeader raw_header(std::string_view text, const std::string& argument) {
   NpyHeader header;
-  header.major = 0;
-  header.minor = 1;
+  header.format = NpyHeader::Format::raw;
   const std::size_t bracket = text.find_first_of("[(");
   std::string_view name = text.substr(0, text.find_last_not_of(' ', bracket - 1) + 1);
   header.descr = name;

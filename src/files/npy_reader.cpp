@@ -275,10 +275,10 @@ struct NpyReader::State {
       take(bytes.data(), std::min(header.payload_bytes - position, kSkippedBytes));
     }
     if (source->read(bytes.data(), 1, header.data_offset + position) == 0) return;
-    refuse(
-        "goes on after the ", header.payload_bytes, " payload bytes that ",
-        format_name(header) == "raw" ? "dtype and shape in its name make" : "its header announces",
-        ", expected exactly one array");
+    const bool is_raw = header.format == NpyHeader::Format::raw;
+    refuse("goes on after the ", header.payload_bytes, " payload bytes that ",
+           is_raw ? "dtype and shape in its name make" : "its header announces",
+           ", expected exactly one array");
   }
 };
 

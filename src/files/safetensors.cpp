@@ -211,7 +211,7 @@ NpyHeader npy_header_of(const SafeTensor& tensor, std::int64_t data_offset, std:
                      "E4M3 or E5M2");
   }
   NpyHeader header;
-  header.major = header.minor = 0;
+  header.format = NpyHeader::Format::safetensors;
   header.descr = tensor.dtype;
   header.kind = dtype->kind;
   header.item_bytes = dtype->bytes;

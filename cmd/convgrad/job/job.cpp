@@ -323,7 +323,7 @@ std::string plan_text(const Job& job, const Plan& plan, const std::string& algor
   if (!job.backend_reason.empty()) {
     text << "backend    " << backend_name(plan) << ": " << job.backend_reason << "\n";
   }
-  if (algorithm == "auto" && backend_name(plan) != "reference") {
+  if (algorithm == "auto" && (plan.cpu() || plan.cuda())) {
     text << "algorithms\n" << algorithm_table(job);
   }
   return text.str();
