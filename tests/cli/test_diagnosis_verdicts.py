@@ -16,7 +16,7 @@ class Every(DiagnosisTest):
         p = self.use(normal_problem(c=16, k=16, groups=4))
         for wrong, fault, text in (
                 (self.dw[::-1], "filter_flipped", "the filter is flipped in h"),
-                (self.wrong(before=(0, p.before[1])), "padding_off_by_one",
+                (self.wrong(before=(0, p.before[1])), "padding_ignored",
                  "the padding before h is 0, not 1"),
                 (self.wrong(x=p.x[1:], dy=p.dy[1:]), "missing_image", "image 0 is left out"),
                 (self.dw * 3, "scale_factor", "it is multiplied by 3")):

@@ -37,23 +37,17 @@ struct Faults : FaultList {
     return reading;
   }
 
-  // Sets the padding before that SAME would take with the axis's stride and dilation.
-  static void pad_same(SpatialAxis& axis) {
-    const std::int64_t reach = (axis.taps - 1) * axis.dilation + 1;
-    axis.pad_before = std::max<std::int64_t>((axis.out - 1) * axis.stride + reach - axis.in, 0) / 2;
-  }
-
-  // Adds the change with the padding as it is, and with that of SAME for the changed axis, as a
-  // wrong attribute changes SAME too.
-  void add_with_padding(const std::string& name, const std::string& text, const std::string& cause,
-                        const Axes& axes, const Change& change, bool follows = true) {
+  // Adds the change with the padding as it is, and with that of SAME for the changed axes, as a
+  // wrong stride or dilation changes SAME too.
+  void add_with_padding(const std::string& name, const std::string& text, const char* cause,
+                        const Axes& axes, const Change& change) {
     add(name, text, cause, changed(axes, change));
-    if (!follows) return;
-    const auto with_same = [&](SpatialAxis& axis) {
-      change(axis);
-      pad_same(axis);
-    };
-    add(name, text + ", and padding SAME follows that", cause, changed(axes, with_same));
+    if (!reaches_outside(pb)) return;
+    add(name, text + ", and padding SAME follows that", cause, changed(axes, [&](SpatialAxis& a) {
+          change(a);
+          const std::int64_t reach = (a.taps - 1) * a.dilation + 1;
+          a.pad_before = std::max<std::int64_t>((a.out - 1) * a.stride + reach - a.in, 0) / 2;
+        }));
   }
 
   void add_flips() {
@@ -83,42 +77,87 @@ struct Faults : FaultList {
     }
   }
 
-  void add_padding(const std::string& name, const std::string& why, const Axes& axes,
-                   const Change& change) {
+  // An attribute of the axes, with what usually makes it another.
+  struct Attribute {
+    const char *name, *of_axis;  // "strides", "stride of"
+    std::int64_t SpatialAxis::*field;
+    std::int64_t none;  // what it is where it is ignored
+    const char *ignored, *more, *less;
+  };
+
+  // Adds other values of an attribute.
+  void add_values(const Attribute& of, const std::string& name, const std::string& why,
+                  const char* cause, const Axes& axes, const Change& change) {
     const Reading reading = changed(axes, change);
-    add(name,
-        cat(why, "the padding before ", axis_names(axes), " is ",
-            fields_text(reading, axes, &SpatialAxis::pad_before), ", not ",
-            fields_text(plain, axes, &SpatialAxis::pad_before)),
-        "the padding of another framework, or its odd row on the other side", reading);
+    const std::string text =
+        cat(why, "the ", of.of_axis, " ", axis_names(axes), " is ",
+            fields_text(reading, axes, of.field), ", not ", fields_text(plain, axes, of.field));
+    if (of.field == &SpatialAxis::pad_before) {
+      add(name, text, cause, reading);
+    } else if (std::ranges::all_of(reading.axis, [&](auto& a) { return a.*of.field > 0; })) {
+      add_with_padding(name, text, cause, axes, change);
+    }
   }
 
-  void add_paddings() {
-    // Only the padding before moves taps; the one after decides the output's extent alone.
-    const auto uneven = [](const SpatialAxis& a) { return a.pad_before != a.pad_after; };
-    std::vector<Axes> sets = subsets(pb, uneven);
-    std::reverse(sets.begin(), sets.end());  // all of them is the likeliest
-    for (const Axes& axes : sets) {
-      add_padding("padding_swapped", "the padding after is put before: ", axes,
-                  [](SpatialAxis& a) { a.pad_before = a.pad_after; });
+  // Adds an attribute that is ignored, of h and w in each other's place, another axis', one more or
+  // less, along any set of axes.
+  void add_attribute(const Attribute& of) {
+    const auto field = of.field;
+    const std::string name = of.name;
+    const auto used = [&](const SpatialAxis& a) { return a.*field != of.none; };
+    for (const Axes& axes : all_first(used)) {
+      add_values(of, name + "_ignored", "", of.ignored, axes,
+                 [&](SpatialAxis& a) { a.*field = of.none; });
     }
-    const auto padded = [](const SpatialAxis& a) { return a.pad_before > 0; };
-    const auto ignored = [](SpatialAxis& a) { a.pad_before = 0; };
-    sets = subsets(pb, padded);
-    if (!sets.empty()) {
-      add_padding("padding_ignored", "the padding is ignored: ", sets.back(), ignored);
-    }
-    for (const Axes& axes : subsets(pb, is_wide)) {
-      for (const int step : {1, -1}) {
-        add_padding("padding_off_by_one", "", axes,
-                    [step](SpatialAxis& a) { a.pad_before += step; });
+    Reading swapped = plain;
+    std::swap(swapped.axis[1].*field, swapped.axis[2].*field);
+    add("attribute_order", cat("the ", name, " of h and w are swapped"),
+        "the axes' order in the attribute", swapped);
+    for (const std::size_t from : spatial_axes(pb)) {
+      const std::int64_t value = pb.axis[from].*field;
+      const auto other = [&](const SpatialAxis& a) { return a.*field != value && is_wide(a); };
+      for (const Axes& axes : subsets(pb, other)) {
+        add_values(of, "attribute_order", "",
+                   "one number of an attribute that is used for all axes", axes,
+                   [&](SpatialAxis& a) { a.*field = value; });
       }
     }
-    add_swapped("padding", &SpatialAxis::pad_before);
-    for (const Axes& axes : sets) {
-      add_padding("padding_ignored", "the padding is ignored: ", axes, ignored);
+    for (const Axes& axes : all_first(is_wide)) {
+      for (const int step : {1, -1}) {
+        add_values(of, name + "_off_by_one", "", step > 0 ? of.more : of.less, axes,
+                   [&](SpatialAxis& a) { a.*field += step; });
+      }
     }
-    add_of_others("padding", &SpatialAxis::pad_before, false);
+  }
+
+  // Returns sets of axes, all of them first, as that is the likeliest.
+  std::vector<Axes> all_first(const std::function<bool(const SpatialAxis&)>& useful) const {
+    std::vector<Axes> sets = subsets(pb, useful);
+    std::ranges::reverse(sets);
+    return sets;
+  }
+
+  void add_attributes() {
+    add_with_padding("stride_dilation_swapped", "strides and dilations are swapped",
+                     "the order of arguments", spatial_axes(pb),
+                     [](SpatialAxis& a) { std::swap(a.stride, a.dilation); });
+    const char* const between = "a distance that is counted in the elements between";
+    add_attribute({"dilations", "dilation of", &SpatialAxis::dilation, 1,
+                   "dilations that are ignored, as by TensorFlow's depthwise op on the CPU",
+                   "a library that counts dilations from 0", between});
+    add_attribute(
+        {"strides", "stride of", &SpatialAxis::stride, 1, "strides that are ignored", "", between});
+    const char* const other = "the padding of another framework, or its odd row on the other side";
+    const Attribute padding = {"padding", "padding before",          &SpatialAxis::pad_before,
+                               0,         "padding that is ignored", other,
+                               other};
+    // Only the padding before moves taps; the one after decides the output's extent alone.
+    const auto uneven = [](const SpatialAxis& a) { return a.pad_before != a.pad_after; };
+    for (const Axes& axes : all_first(uneven)) {
+      add_values(padding, "padding_swapped", "the padding after is put before: ", other, axes,
+                 [](SpatialAxis& a) { a.pad_before = a.pad_after; });
+    }
+    add_attribute(padding);
     if (reaches_outside(pb)) add_outside();
   }
 
@@ -147,77 +186,6 @@ struct Faults : FaultList {
       reading.x.beside = row.outside == Outside::images;
       add(row.name, row.text, row.cause, reading, reading.x.beside);
     }
-  }
-
-  using Field = std::int64_t SpatialAxis::*;
-
-  // Adds one field of h and w, each in the other's place.
-  void add_swapped(const std::string& what, Field field) {
-    Reading reading = plain;
-    std::swap(reading.axis[1].*field, reading.axis[2].*field);
-    add("attribute_order", cat("the ", what, " of h and w are swapped"),
-        "the axes' order in the attribute", reading);
-  }
-
-  // Adds one field of an axis in place of those of others.
-  void add_of_others(const std::string& what, Field field, bool same_padding) {
-    for (const std::size_t from : spatial_axes(pb)) {
-      const std::int64_t value = pb.axis[from].*field;
-      const auto other = [&](const SpatialAxis& a) { return a.*field != value && is_wide(a); };
-      for (const Axes& axes : subsets(pb, other)) {
-        add_with_padding(
-            "attribute_order",
-            cat("the ", what, " of ", kAxisNames[from], " is taken for ", axis_names(axes)),
-            "one number of an attribute that is used for all axes", axes,
-            [&](SpatialAxis& a) { a.*field = value; }, same_padding);
-      }
-    }
-  }
-
-  // Adds strides or dilations that are ignored, another axis', one more or less, along any set of
-  // axes.
-  void add_factors(const std::string& what, Field field, const char* ignored,
-                   const char* one_more) {
-    const Axes all = spatial_axes(pb);
-    const bool same = reaches_outside(pb);
-    const auto named = [&](const Axes& axes) {
-      return axes == all ? cat("the ", what, "s are ")
-                         : cat("the ", what, axes.size() > 1 ? "s" : "", " of ", axis_names(axes),
-                               axes.size() > 1 ? " are " : " is ");
-    };
-    std::vector<Axes> sets = subsets(pb, [&](const SpatialAxis& a) { return a.*field > 1; });
-    sets.insert(sets.begin(), all);
-    for (const Axes& axes : sets) {
-      add_with_padding(what + "s_ignored", cat(named(axes), "ignored"), ignored, axes,
-                       [&](SpatialAxis& a) { a.*field = 1; });
-    }
-    add_swapped(what + "s", field);
-    add_of_others(what, field, same);
-    sets = subsets(pb, is_wide);
-    std::reverse(sets.begin(), sets.end());  // all of them is the likeliest
-    for (const Axes& axes : sets) {
-      for (const int step : {1, -1}) {
-        const auto change = [&](SpatialAxis& a) { a.*field += step; };
-        const Reading reading = changed(axes, change);
-        const auto is_possible = [&](std::size_t a) { return reading.axis[a].*field >= 1; };
-        if (!std::ranges::all_of(axes, is_possible)) continue;
-        add_with_padding(what + "s_off_by_one",
-                         cat(named(axes), "one ",
-                             step > 0 ? "more: " : "less: ", fields_text(reading, axes, field),
-                             " in place of ", fields_text(plain, axes, field)),
-                         step > 0 ? one_more : "a distance that is counted in the elements between",
-                         axes, change, same);
-      }
-    }
-  }
-
-  void add_strides_and_dilations() {
-    add_with_padding("stride_dilation_swapped", "strides and dilations are swapped",
-                     "the order of arguments", spatial_axes(pb),
-                     [](SpatialAxis& a) { std::swap(a.stride, a.dilation); });
-    add_factors("dilation", &SpatialAxis::dilation, "TensorFlow's depthwise op on the CPU does so",
-                "a library that counts dilations from 0");
-    add_factors("stride", &SpatialAxis::stride, "", "");
   }
 
   // Lists ways to number count channels that lie in groups.
@@ -374,8 +342,7 @@ std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts)
   Faults faults{{problem}};
   faults.add_flips();
   faults.add_filter_orders();
-  faults.add_strides_and_dilations();
-  faults.add_paddings();
+  faults.add_attributes();
   faults.add_groups();
   faults.add_left_out();
   faults.add_shifts();
