@@ -1,9 +1,7 @@
 // fillings.cpp - see judge.hpp: finds what may stand in the place of what a fault predicts.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdio>
-#include <set>
 
 #include "check/diagnosis/judge.hpp"
 
@@ -15,12 +13,6 @@ using Instead = Filling::Instead;
 // To choose one of the parts of the gradient, or one of some types and roundings, costs so many
 // bits; scripts/measure_diagnosis names as many faults with none and with twice as many.
 constexpr double kInsteadBits = 8, kNarrowBits = 4;
-// Fewer numbers than that may have few digits for reasons of their own: sums of ones that stop. A
-// gradient within one power of two, cut off, had 6.
-constexpr std::size_t kLeastDifferent = 4;
-
-int all_digits(DType dtype) { return static_cast<int>(-std::log2(unit_roundoff(dtype))); }
-
 // A grid, and how the fault is named that puts numbers on it.
 struct NamedGrid {
   Grid grid;
@@ -28,114 +20,66 @@ struct NamedGrid {
   bool in_place = false;  // in where() alone
 };
 
+// Adds a grid to whose numbers values are rounded or cut off. The suspect's own type may round.
+void add_grid(std::vector<NamedGrid>& to, Grid grid, const std::string& name, bool in_place) {
+  for (const bool cut : {false, true}) {
+    if (grid.own && !cut) continue;
+    grid.cut = cut;
+    const bool upper_half = grid.like == DType::bf16 && grid.part == 1;
+    const char* const cause = !cut         ? "a result that was stored in that type"
+                              : upper_half ? "taking the upper half of a float32"
+                                           : "a conversion that rounds towards 0";
+    const std::string text = cat("it is ", cut ? "cut off" : "rounded", " to ", name, " once");
+    to.push_back({grid, {"result_precision", text, cause, true}, in_place});
+  }
+}
+
 // Finds the types of which all values at some positions are, but not the right ones.
-class Grids {
- public:
-  Grids(const Evidence& evidence, Positions positions, bool in_place)
-      : e_(evidence),
-        out_(evidence.problem().out_dtype),
-        at_(std::move(positions)),
-        in_place_(in_place) {
-    std::erase_if(at_, [&](std::size_t at) { return !std::isfinite(e_.got(at)); });
-  }
-
-  std::vector<NamedGrid> take() {
-    std::set<double> different;
-    int needed = 0;
-    for (const std::size_t at : at_) {
-      needed = std::max(needed, digits_of(e_.got(at)));
-      if (different.size() < kLeastDifferent) different.insert(e_.got(at));
-    }
-    const int known = add_types();
-    const auto short_enough = [&](double v) { return digits_of(v) <= needed; };
-    if (different.size() == kLeastDifferent && needed < known && longer(short_enough) >= 0.25) {
-      add({out_, std::ldexp(1.0, all_digits(out_) - needed)}, "");
-    }
-    if (!in_place_ && unit_roundoff(out_) > unit_roundoff(accumulator_dtype(e_.problem().dtype))) {
-      add({.like = out_, .own = true}, std::string(dtype_name(out_)));
-    }
-    return std::move(list_);
-  }
-
- private:
-  // Adds a grid to whose numbers values are rounded or cut off. The suspect's own type may round.
-  void add(Grid grid, const std::string& name) {
-    for (const bool cut : {false, true}) {
-      if (grid.own && !cut) continue;
-      grid.cut = cut;
-      Fit::Part part = {"result_precision", "", "a result that was stored in that type", true};
-      if (cut) {
-        const bool upper_half = grid.like == DType::bf16 && grid.part == 1;
-        part.cause = upper_half ? "taking the upper half of a float32"
-                                : "a conversion that rounds towards 0";
-      }
-      if (name.empty()) {
-        const int lost = static_cast<int>(std::log2(grid.part));
-        part.text =
-            cat("its low ", lost, lost == 1 ? " bit of " : " bits of ", dtype_name(grid.like),
-                lost == 1 ? " is " : " are ", cut ? "cut off" : "rounded off");
-        part.cause = "a conversion through fewer bits";
-      } else {
-        part.text = cat("it is ", cut ? "cut off" : "rounded", " to ", name, " once");
-      }
-      list_.push_back({grid, part, in_place_});
-    }
-  }
-
-  // Returns the part of the right values that need more than that. Where few do, a suspect of short
-  // numbers tells nothing.
-  template <typename Kept>
-  double longer(const Kept& kept) const {
+std::vector<NamedGrid> grids_at(const Evidence& e, Positions positions, bool in_place) {
+  struct Type {
+    const char* name;
+    DType like;
+    double part;
+    Treatment treatment;
+  };
+  const DType out = e.problem().out_dtype;
+  std::erase_if(positions, [&](std::size_t at) { return !std::isfinite(e.got(at)); });
+  std::vector<NamedGrid> list;
+  // Types come from the narrowest on, and only the first that holds every value counts.
+  for (const Type& type : {Type{"bfloat16", DType::bf16, 1, Treatment::bf16},
+                           Type{"float16", DType::f16, 1, Treatment::f16},
+                           Type{"TF32", DType::bf16, 1.0 / 8, Treatment::tf32_cut},
+                           Type{"float32", DType::f32, 1, Treatment::f32}}) {
+    const auto kept = [&](double v) { return treated(type.treatment, out, v) == v; };
+    const auto holds = [&](std::size_t at) { return kept(e.got(at)); };
+    if (unit_roundoff(type.like) * type.part <= unit_roundoff(out)) continue;
+    if (!std::ranges::all_of(positions, holds)) continue;
+    // A type that holds most of the right values, too, is none that was rounded to.
     double nonzero = 0, others = 0;
-    for (const std::size_t at : at_) {
-      const double want = rounded(out_, e_.want(at));
-      nonzero += e_.want(at) != 0 ? 1 : 0;
+    for (const std::size_t at : positions) {
+      const double want = rounded(out, e.want(at));
+      nonzero += e.want(at) != 0 ? 1 : 0;
       others += !std::isfinite(want) || kept(want) ? 0 : 1;
     }
-    return others / std::max(nonzero, 1.0);
+    if (others <= 0.5 * std::max(nonzero, 1.0)) continue;
+    // Both have 11 bits; numbers within float16's range do not tell them apart.
+    const bool either = type.like == DType::f16 && unit_roundoff(out) < unit_roundoff(DType::f16);
+    add_grid(list, {type.like, type.part}, either ? "float16 or TF32" : type.name, in_place);
+    break;
   }
-
-  // Types come from the narrowest on, and only the first that holds every value counts. Returns the
-  // digits of that, or of the suspect's own.
-  int add_types() {
-    struct Type {
-      const char* name;
-      DType like;
-      double part;
-      Treatment treatment;
-    };
-    for (const Type& type : {Type{"bfloat16", DType::bf16, 1, Treatment::bf16},
-                             Type{"float16", DType::f16, 1, Treatment::f16},
-                             Type{"TF32", DType::bf16, 1.0 / 8, Treatment::tf32_cut},
-                             Type{"float32", DType::f32, 1, Treatment::f32}}) {
-      const double u = unit_roundoff(type.like) * type.part;
-      const auto kept = [&](double v) { return treated(type.treatment, out_, v) == v; };
-      if (u <= unit_roundoff(out_)) continue;
-      const bool holds = std::ranges::all_of(at_, [&](std::size_t at) { return kept(e_.got(at)); });
-      if (!holds || longer(kept) <= 0.5) continue;
-      // Both have 11 bits; numbers within float16's range do not tell them apart.
-      const bool either =
-          type.like == DType::f16 && unit_roundoff(out_) < unit_roundoff(DType::f16);
-      add({type.like, type.part}, either ? "float16 or TF32" : type.name);
-      return static_cast<int>(-std::log2(u));
-    }
-    return all_digits(out_);
+  if (!in_place && unit_roundoff(out) > unit_roundoff(accumulator_dtype(e.problem().dtype))) {
+    add_grid(list, {.like = out, .own = true}, std::string(dtype_name(out)), false);
   }
-
-  const Evidence& e_;
-  const DType out_;
-  Positions at_;
-  const bool in_place_;
-  std::vector<NamedGrid> list_;
-};
+  return list;
+}
 
 // A kernel may round in one place what another stores right: a channel, a tap, a tile.
 std::vector<NamedGrid> grids_of(const Evidence& e) {
-  std::vector<NamedGrid> grids = Grids(e, e.all(), false).take();
+  std::vector<NamedGrid> grids = grids_at(e, e.all(), false);
   if (!grids.empty() || !e.where().pattern || e.where().everything) return grids;
   Positions inside = e.all();
   std::erase_if(inside, [&](std::size_t at) { return !e.is_inside(at); });
-  return inside.empty() ? grids : Grids(e, std::move(inside), true).take();
+  return inside.empty() ? grids : grids_at(e, std::move(inside), true);
 }
 
 // Lists parts that are 0 or not finite, numbers that are cut off at a type's largest, and places.
@@ -237,12 +181,6 @@ class Parts {
 };
 
 }  // namespace
-
-int digits_of(double value) {
-  int exponent = 0;
-  const auto bits = static_cast<std::int64_t>(std::ldexp(std::frexp(value, &exponent), 53));
-  return bits == 0 ? 0 : 53 - std::countr_zero(static_cast<std::uint64_t>(bits));
-}
 
 std::string digits(double value, int count) {
   char text[40];

@@ -49,8 +49,6 @@ struct Filling {
 // Returns those of the suspect, the simplest and likeliest first.
 std::vector<Filling> fillings_of(const Evidence& evidence);
 
-// Returns how many bits of its significand a finite value needs.
-int digits_of(double value);
 // Numbers that are read off: a decimal digit is log2(10) bits, and more digits than 17 tell no
 // double from another.
 inline constexpr double kDigitBits = 3.4;

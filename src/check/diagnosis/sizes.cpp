@@ -1,6 +1,7 @@
 // sizes.cpp - finds sums that were rounded to a narrower type in an order that cannot be repeated:
 // only their errors can tell.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -40,6 +41,13 @@ double error_size(const Evidence& evidence, const Sample& sample,
     ++count;
   }
   return count > 0 ? std::sqrt(squares / count) : 0;
+}
+
+// Returns how many bits of its significand a finite value needs.
+int digits_of(double value) {
+  int exponent = 0;
+  const auto bits = static_cast<std::int64_t>(std::ldexp(std::frexp(value, &exponent), 53));
+  return bits == 0 ? 0 : 53 - std::countr_zero(static_cast<std::uint64_t>(bits));
 }
 
 // Tells whether everything about the gradient is as sums in this type would leave it.

@@ -39,15 +39,6 @@ void add_roundings(Kinds& kinds) {
                 });
     }
   }
-  for (const int lost : {3, 8, 10}) {
-    kinds.add_part(cat("low ", lost, " bits cut off"), {"result_precision"},
-                   [=](Draft& d, Values& dw) {
-                     const int all = static_cast<int>(-std::log2(unit_roundoff(d.pb.out_dtype)));
-                     if (all - lost < 4 || (all == 24 && lost < 8) || all == 53) return d.skip();
-                     d.words = "cut off";
-                     for (double& v : dw) v = cut_off(v, all - lost);
-                   });
-  }
 }
 
 // Tensors whose gradient has elements twice as large as `most`, where it is cut off.
