@@ -138,12 +138,12 @@ TEST_CASE("a slight error of one element among thousands is told its place") {
 TEST_CASE("orders of the filter's axes") {
   const WgradProblem pb = make({"3x2", "conv2d", 1, 4, 5, 1, {{5, 3}, {5, 2}}}, DType::f32, true);
   CHECK(own_order(pb).name == "HWIO");
-  const std::vector<FilterOrder> orders = other_orders(pb);
+  const std::vector<AxisOrder> orders = other_orders(pb);
   CHECK(orders.size() == 23);  // 4! but its own
   CHECK(orders[0].name == "OIHW");
   CHECK(orders[1].name == "OHWI");
   std::set<std::vector<std::int64_t>> maps;
-  for (const FilterOrder& order : orders) {
+  for (const AxisOrder& order : orders) {
     std::vector<std::int64_t> map;
     for (std::int64_t i = 0; i < pb.dw_count(); ++i) {
       map.push_back(order.index(i));

@@ -46,7 +46,7 @@ class Faults(DiagnosisTest):
     def test_axes_swapped(self):
         p = self.use(normal_problem(size=(8, 8), strides=(1, 1), dilations=(1, 1)))
         self.names(self.wrong(x=np.swapaxes(p.x, 1, 2)), "tensor_layout",
-                   "the memory of input is taken with h and w swapped")
+                   "the memory of input is taken for NWHC, not NHWC")
 
     def test_padding_before_instead_of_after(self):
         # SAME puts the odd row and column after. One off by one is the same: one statement for both.

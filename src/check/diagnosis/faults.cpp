@@ -65,8 +65,8 @@ struct Faults : FaultList {
   }
 
   void add_filter_orders() {
-    const FilterOrder own = own_order(pb);
-    for (const FilterOrder& order : other_orders(pb)) {
+    const AxisOrder own = own_order(pb);
+    for (const AxisOrder& order : other_orders(pb)) {
       const std::string taken =
           cat("its elements are taken in ", order.name, " order, not in ", own.name);
       const bool exchanged = !order.exchanged.empty();
@@ -177,14 +177,11 @@ struct Faults : FaultList {
         {kName, "padding reflects input instead of zeros", "padding_mode='reflect'",
          Outside::reflected},
         {kName, "padding continues input on its other side instead of zeros",
-         "padding_mode='circular', or the next row in memory", Outside::wrapped},
-        {kName, "padding reads the image before, or after",
-         "a mask that is missing: what is next in memory is read", Outside::images}};
+         "padding_mode='circular', or the next row in memory", Outside::wrapped}};
     for (const Row& row : rows) {
       Reading reading = plain;
       reading.outside = row.outside;
-      reading.x.beside = row.outside == Outside::images;
-      add(row.name, row.text, row.cause, reading, reading.x.beside);
+      add(row.name, row.text, row.cause, reading);
     }
   }
 

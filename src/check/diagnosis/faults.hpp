@@ -1,5 +1,5 @@
 // faults.hpp - the faults that are tried, but for those that only the gradient or the data can
-// name; orders of the gradient's axes in memory; places in the gradient: tiles, remainders, every
+// name; places in the gradient: tiles, remainders, every
 // n-th channel.
 #pragma once
 
@@ -63,27 +63,6 @@ void add_faults_of_inputs(FaultList& to, const Facts& facts);
 void add_faults_of_layouts(FaultList& to);
 // Returns those in which x, dy or both are rounded to a type of 16 bits or more.
 std::vector<Fault> roundings(const WgradProblem& problem);
-
-// An order names the axes of [t][r][s][c][k], outermost first, by letters: D, H, W, I and O.
-// Depthwise has C and M, k = c*M + m, in place of I and O.
-struct FilterOrder {
-  struct Axis {
-    char letter;
-    std::int64_t extent, step;  // step: in [t][r][s][c][k] order
-  };
-  std::string name;        // "HWIO"
-  std::vector<Axis> axes;  // as they are named
-  std::string exchanged;   // "C and K" if those two alone change places, else ""
-
-  // These map the place in memory to the index in [tap][c][k] order, and back.
-  std::int64_t index(std::int64_t position) const;
-  std::int64_t position(std::int64_t index) const;
-};
-
-// Returns the order of a file in the problem's filter format.
-FilterOrder own_order(const WgradProblem& problem);
-// Returns all others that place an element elsewhere, the usual ones first.
-std::vector<FilterOrder> other_orders(const WgradProblem& problem);
 
 // The gradient as it is written has these axes: t, r and s are taps, c, k (and m) channels.
 struct EntryAxis {

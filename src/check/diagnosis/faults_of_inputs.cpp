@@ -9,23 +9,41 @@
 namespace convgrad::diagnosis {
 namespace {
 
+// What happens to x and dy, or to one of them.
+struct Which {
+  bool x, dy;
+  const char *are, *names;
+};
+constexpr Which kWhich[] = {{true, true, "x and dy are ", "input and out_backprop"},
+                            {true, false, "x alone is ", "input"},
+                            {false, true, "dy alone is ", "out_backprop"}};
+
+// Adds a fault whose tensors read as set(tensor, of_x) says, where that returns true.
+template <typename Text, typename Set>
+void add_of_tensors(FaultList& to, const std::string& name, const char* cause, bool rare,
+                    const Text& text, const Set& set) {
+  for (const Which& which : kWhich) {
+    Reading reading = to.plain;
+    bool fits = true;
+    for (const bool of_x : {true, false}) {
+      if (of_x ? which.x : which.dy) fits = set(reading.tensor(of_x), of_x) && fits;
+    }
+    if (fits) to.add(name, text(which, reading), cause, reading, rare);
+  }
+}
+
 using Scale = std::function<void(TensorReading&, const Facts::Largest&)>;
 
 void add_treatment(FaultList& to, const Facts& facts, const TreatmentKind& kind,
                    const std::string& scaled, const Scale& scale) {
-  for (const auto& [x, dy, what] :
-       {std::tuple{true, true, "x and dy are "}, std::tuple{true, false, "x alone is "},
-        std::tuple{false, true, "dy alone is "}}) {
-    Reading reading = to.plain;
-    for (const bool of_x : {true, false}) {
-      if (!(of_x ? x : dy)) continue;
-      TensorReading& tensor = reading.tensor(of_x);
-      tensor.treatment = kind.treatment;
-      if (scale) scale(tensor, of_x ? facts.x : facts.dy);
-    }
-    to.add(kind.fault, cat(what, kind.text, scaled, " before they are multiplied"), kind.cause,
-           reading, kind.rare);
-  }
+  const auto text = [&](const Which& which, const Reading&) {
+    return cat(which.are, kind.text, scaled, " before they are multiplied");
+  };
+  add_of_tensors(to, kind.fault, kind.cause, kind.rare, text, [&](TensorReading& t, bool of_x) {
+    t.treatment = kind.treatment;
+    if (scale) scale(t, of_x ? facts.x : facts.dy);
+    return true;
+  });
 }
 
 // Adds types of 8 bits with scales: of the largest number to the type's, or of two for each block.
@@ -158,60 +176,31 @@ void add_strides(FaultList& to) {
   }
 }
 
-// Tells whether memory that is taken for this is read as it is: extents of 1 have no place.
-bool changes_nothing(const WgradProblem& pb, Memory memory, bool of_x) {
-  const Extents extent = extents_of(pb, of_x);
-  if (memory == Memory::h_and_w_swapped) return extent[1] == 1 || extent[2] == 1;
-  const bool turns = memory == Memory::other_channel_place || memory == Memory::turned;
-  return turns && (channels_of(pb, of_x) == 1 || pixels_of(extent) == 1);
+// Adds memory that is taken for an order, or turned to it and then taken for what it was.
+void add_order(FaultList& to, const std::string& letters, std::int64_t block, bool turned) {
+  const bool rare = block > 0 || letters.back() == 'N';
+  const char* const cause = rare ? "a layout of a library's own: oneDNN's blocks, or CHWN"
+                                 : "a wrong data format, or a transposition that is missing";
+  const auto text = [&](const Which& which, const Reading& reading) {
+    const std::string& name = (which.x ? reading.x : reading.dy).order->name;
+    return cat("the memory of ", which.names, " is ", turned ? "turned to " : "taken for ", name,
+               turned ? " and then taken for " : ", not ", data_format_name(to.pb));
+  };
+  add_of_tensors(to, "tensor_layout", cause, rare, text, [&](TensorReading& t, bool of_x) {
+    t.order = tensor_order(to.pb, of_x, letters, block);
+    t.turned = turned;
+    return t.order.has_value();
+  });
 }
 
-// Adds what the memory of input, of out_backprop or of both is taken for, where that has a place.
-void add_memory(FaultList& to, Memory memory, const std::string& as, std::int64_t block = 0) {
-  for (const auto& [x, dy, which] : {std::tuple{true, false, "input"},
-                                     {true, true, "input and out_backprop"},
-                                     {false, true, "out_backprop"}}) {
-    Reading reading = to.plain;
-    bool fits = true;
-    for (const bool of_x : {true, false}) {
-      if (!(of_x ? x : dy)) continue;
-      const std::int64_t channels = channels_of(to.pb, of_x);
-      fits = fits && !changes_nothing(to.pb, memory, of_x) &&
-             (block == 0 || (channels % block == 0 && channels > block));
-      reading.tensor(of_x).memory = memory;
-      reading.tensor(of_x).block = block;
-    }
-    if (!fits) continue;
-    const bool rare = block > 0 || memory == Memory::to_chwn;
-    to.add("tensor_layout", cat("the memory of ", which, " is ", as),
-           rare ? "a layout of a library's own: oneDNN's blocks, or CHWN"
-                : "a wrong data format, or a transposition that is missing",
-           reading, rare);
+void add_orders(FaultList& to) {
+  const bool last = to.pb.channels_last;
+  for (const bool turned : {false, true}) {
+    add_order(to, last ? "NCHW" : "NHWC", 0, turned);
+    for (const std::int64_t block : {16, 8, 4, 32}) add_order(to, "NCHW", block, turned);
+    if (to.pb.N > 1) add_order(to, "CHWN", 0, turned);
   }
-}
-
-void add_memories(FaultList& to) {
-  const std::string own = data_format_name(to.pb);
-  WgradProblem turned = to.pb;
-  turned.channels_last = !to.pb.channels_last;
-  const std::string other = data_format_name(turned);
-  const auto taken = [&](const std::string& name) {
-    return cat("taken for ", name, ", not ", own);
-  };
-  const auto turned_to = [&](const std::string& name) {
-    return cat("turned to ", name, " and then taken for ", own);
-  };
-  add_memory(to, Memory::other_channel_place, taken(other));
-  add_memory(to, Memory::turned, turned_to(other));
-  add_memory(to, Memory::h_and_w_swapped, "taken with h and w swapped");
-  const int rank = to.pb.spatial_rank();
-  for (const std::int64_t block : {16, 8, 4, 32}) {
-    const std::string name = cat("nC", rank > 2 ? "dhw" : rank > 1 ? "hw" : "w", block, "c");
-    add_memory(to, Memory::to_blocked, turned_to(name), block);
-    add_memory(to, Memory::blocked, taken(name), block);
-  }
-  const char* const chwn = rank > 2 ? "CDHWN" : rank > 1 ? "CHWN" : "CWN";
-  if (to.pb.N > 1) add_memory(to, Memory::to_chwn, turned_to(chwn));
+  add_order(to, last ? "NWHC" : "NCWH", 0, false);
 }
 
 void add_parts(FaultList& to, const Axes& axes, const std::string& what,
@@ -272,7 +261,7 @@ void add_faults_of_inputs(FaultList& to, const Facts& facts) {
 }
 
 void add_faults_of_layouts(FaultList& to) {
-  add_memories(to);
+  add_orders(to);
   add_halos(to);
 }
 

@@ -13,13 +13,13 @@
 namespace convgrad::diagnosis {
 namespace {
 
-// A channel of x or dy is read as [n][d][h][w], with what stands beside each image.
+// A channel of x or dy is read as [n][d][h][w].
 struct Channel {
   bool of_x = false;
   TensorReading as;
   std::int64_t channel = 0;
   auto operator<=>(const Channel&) const = default;  // NOLINT(modernize-use-nullptr)
-  std::int64_t parts() const { return as.beside ? 3 : 1; }
+  bool across_images() const { return as.order && as.order->axes[0].letter != 'N'; }
 };
 
 // Fills the plane of a channel from the blocks that have what it reads.
@@ -29,18 +29,17 @@ class Filler {
       : pb_(problem),
         images_(images),
         c_(channel),
-        extent_(extents_of(problem, channel.of_x)),
-        pixels_(pixels_of(extent_)),
+        pixels_(pixels_of(extents_of(problem, channel.of_x))),
         channels_(channels_of(problem, channel.of_x)),
         image_(pixels_ * channels_),
-        plane_(static_cast<std::size_t>(images.size() * channel.parts() * pixels_)) {}
+        plane_(static_cast<std::size_t>(images.size() * pixels_)) {}
 
   void add_blocks(const Plan& plan, std::set<std::int64_t>& blocks) const {
-    if (c_.as.memory == Memory::to_chwn) {
+    if (c_.across_images()) {
       for (std::int64_t i = 0; i < plan.schedule.blocks.count; ++i) blocks.insert(i);
     }
-    for (std::int64_t i = 0; i < images_.size() * c_.parts(); ++i) {
-      const std::int64_t begin = start(i);
+    for (std::int64_t n = images_.begin; n < images_.end; ++n) {
+      const std::int64_t begin = start(n);
       if (begin == kNowhere) continue;
       // An image that begins at a wrong distance lies across two.
       for (const std::int64_t at : {begin / image_, (begin + image_ - 1) / image_}) {
@@ -53,19 +52,15 @@ class Filler {
   void fill(const Block& block) {
     const auto* const from = static_cast<const Scalar*>(c_.of_x ? block.x : block.dy);
     const Range there = {block.pixels[0].begin * image_, block.pixels[0].end * image_};
-    const bool mixed = c_.as.memory == Memory::to_chwn;
     double* to = plane_.data();
-    for (std::int64_t i = 0; i < images_.size() * c_.parts(); ++i, to += pixels_) {
-      const std::int64_t begin = start(i);
-      if (!mixed && (begin >= there.end || begin + image_ <= there.begin)) continue;
+    for (std::int64_t n = images_.begin; n < images_.end; ++n, to += pixels_) {
+      const std::int64_t begin = start(n);
+      const bool elsewhere = begin >= there.end || begin + image_ <= there.begin;
+      if (elsewhere && !c_.across_images()) continue;
       for (std::int64_t pixel = 0; pixel < pixels_; ++pixel) {
-        std::int64_t place = begin + read_at(pixel);
-        if (mixed) {
-          const std::int64_t rest = place / pb_.N;
-          place = place % pb_.N * image_ + element(rest % pixels_, rest / pixels_);
-        }
+        const std::int64_t place = read_at(begin + element(pixel));
         if (place < there.begin || place >= there.end) continue;
-        to[pixel] = value_of(from + (place - there.begin), images_.begin + i / c_.parts());
+        to[pixel] = value_of(from + (place - there.begin), n);
       }
     }
   }
@@ -84,40 +79,20 @@ class Filler {
   }
 
  private:
-  // Returns the start of what a part of the plane holds: an image, or the one before it, itself and
-  // the one after it.
-  std::int64_t start(std::int64_t part) const {
-    const std::int64_t n = images_.begin + part / c_.parts();
-    if (!c_.as.starts.empty()) return c_.as.starts[static_cast<std::size_t>(n)];
-    const std::int64_t other = c_.as.beside ? n + part % 3 - 1 : n;
-    return other >= 0 && other < pb_.N ? other * image_ : kNowhere;
+  // Returns the element with which what is read for image n starts.
+  std::int64_t start(std::int64_t n) const {
+    return c_.as.starts.empty() ? n * image_ : c_.as.starts[static_cast<std::size_t>(n)];
   }
 
-  // Returns the element of an image by its pixel and channel.
-  std::int64_t element(std::int64_t pixel, std::int64_t channel) const {
-    return pb_.channels_last ? pixel * channels_ + channel : channel * pixels_ + pixel;
+  // Returns the element of an image that holds the channel of a pixel.
+  std::int64_t element(std::int64_t pixel) const {
+    return pb_.channels_last ? pixel * channels_ + c_.channel : c_.channel * pixels_ + pixel;
   }
 
-  // Returns the element of an image that is read for a pixel.
-  std::int64_t read_at(std::int64_t pixel) const {
-    const std::int64_t channel = c_.channel, own = element(pixel, channel);
-    const std::int64_t each = c_.as.block, block = pixels_ * each;
-    const std::int64_t H = extent_[1], W = extent_[2];
-    switch (c_.as.memory) {
-      case Memory::other_channel_place:
-        return pb_.channels_last ? channel * pixels_ + pixel : pixel * channels_ + channel;
-      case Memory::h_and_w_swapped:
-        return element((pixel / W / H * W + pixel % W) * H + pixel / W % H, channel);
-      case Memory::turned:  // its columns are where its rows were
-        return pb_.channels_last ? element(own % pixels_, own / pixels_)
-                                 : element(own / channels_, own % channels_);
-      case Memory::blocked:
-        return (channel / each * pixels_ + pixel) * each + channel % each;
-      case Memory::to_blocked:
-        return element(own % block / each, own / block * each + own % each);
-      default:
-        return own;
-    }
+  // Returns the element that is read for one.
+  std::int64_t read_at(std::int64_t own) const {
+    if (!c_.as.order) return own;
+    return c_.as.turned ? c_.as.order->index(own) : c_.as.order->position(own);
   }
 
   // Returns a number of image n as the reading treats it.
@@ -157,7 +132,6 @@ class Filler {
   const WgradProblem& pb_;
   const Range images_;
   const Channel& c_;
-  const Extents extent_;
   const std::int64_t pixels_, channels_, image_;  // image_: elements of one
   std::vector<double> plane_;
 };
@@ -200,7 +174,7 @@ std::int64_t part_of(std::int64_t extent, std::int64_t count, std::int64_t index
 }
 
 // Returns the place that is read for one outside x.
-std::int64_t outside_place(Outside how, std::int64_t at, std::int64_t extent, bool outermost) {
+std::int64_t outside_place(Outside how, std::int64_t at, std::int64_t extent) {
   const std::int64_t last = extent - 1, reflected = at < 0 ? -at : 2 * last - at;
   switch (how) {
     case Outside::constant:
@@ -211,16 +185,13 @@ std::int64_t outside_place(Outside how, std::int64_t at, std::int64_t extent, bo
       return reflected < 0 || reflected > last ? kNowhere : reflected;
     case Outside::wrapped:
       return (at % extent + extent) % extent;
-    case Outside::images:
-      return outermost ? at : kNowhere;
     default:
       return kNowhere;
   }
 }
 
 // Returns the place in x that each output position of an axis meets under a tap.
-std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int64_t tap,
-                                 bool outermost) {
+std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int64_t tap) {
   const SpatialAxis& axis = reading.axis[a];
   const Range &in = reading.in[a], &out = reading.out[a];
   const std::int64_t parts = reading.parts[a];
@@ -229,7 +200,7 @@ std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int
   for (std::int64_t o = 0; o < axis.out; ++o) {
     std::int64_t at = input_at(axis, o, tap);
     const bool inside = at >= 0 && at < axis.in;
-    if (!inside) at = outside_place(reading.outside, at, axis.in, outermost);
+    if (!inside) at = outside_place(reading.outside, at, axis.in);
     const bool lost =
         (inside && (at < in.begin || at >= in.end)) || o < out.begin || o >= out.end ||
         (parts > 1 && at >= 0 && part_of(axis.in, parts, at) != part_of(axis.out, parts, o));
@@ -248,16 +219,11 @@ struct Term {
 template <typename Visit>
 void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms& entry,
                 const Planes& planes, Visit&& visit) {
-  const Channel x_channel = {true, reading.x, entry.x_channel};
-  const std::int64_t parts = x_channel.parts(), in = pixels_of(extents_of(pb, true));
-  const double* const x = planes.of.at(x_channel).data() + (parts == 1 ? 0 : in);
+  const std::vector<double>& x = planes.of.at({true, reading.x, entry.x_channel});
   const std::vector<double>& dy = planes.of.at({false, reading.dy, entry.dy_channel});
   std::array<std::vector<std::int64_t>, 3> at;
-  const std::size_t outermost = pb.spatial_rank() > 2 ? 0 : pb.spatial_rank() > 1 ? 1 : 2;
-  for (std::size_t a = 0; a < 3; ++a) at[a] = places(reading, a, entry.tap[a], a == outermost);
-  // Places past the ends of an image are in the parts beside it.
-  const std::int64_t least = parts == 1 ? 0 : -in, most = parts == 1 ? in : 2 * in;
-  const std::int64_t H = pb.axis[1].in, W = pb.axis[2].in;
+  for (std::size_t a = 0; a < 3; ++a) at[a] = places(reading, a, entry.tap[a]);
+  const std::int64_t D = pb.axis[0].in, H = pb.axis[1].in, W = pb.axis[2].in;
   const std::int64_t first = planes.images.begin * pb.out_pixels();
   std::int64_t pixel = first;
   // Another stage is read where these images have it.
@@ -277,9 +243,7 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
             visit(Term{reading.padding, value, own});
             continue;
           }
-          const std::int64_t place = (d * H + h) * W + w;
-          if (place < least || place >= most) continue;
-          visit(Term{x[n * parts * in + place], value, own});
+          visit(Term{x[static_cast<std::size_t>(((n * D + d) * H + h) * W + w)], value, own});
         }
       }
     }

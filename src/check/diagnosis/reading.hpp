@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <limits>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "check/diagnosis.hpp"
@@ -10,19 +12,34 @@
 
 namespace convgrad::diagnosis {
 
-// The memory of a tensor is taken for this. turned: it is first turned to the other place of the
-// channels, and then taken for what it was.
-// blocked and to_blocked: for [n][C/block][d][h][w][block], or turned to that; to_chwn: turned to
-// [c][d][h][w][n].
-enum class Memory : std::uint8_t {
-  as_it_is,
-  other_channel_place,
-  h_and_w_swapped,
-  turned,
-  blocked,
-  to_blocked,
-  to_chwn
+// An order names the axes of a tensor in memory, outermost first, by letters: N, D, H, W and C; D,
+// H, W, I and O of a filter. Depthwise ones have C and M, k = c*M + m, in place of I and O. An axis
+// may be cut in two, of which the inner one holds a block.
+struct AxisOrder {
+  struct Axis {
+    char letter;
+    std::int64_t extent, step;                      // step: in the tensor's own order
+    auto operator<=>(const Axis&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+  std::string name;        // "HWIO"
+  std::vector<Axis> axes;  // as they are named
+  std::string exchanged;   // "C and K" if those two alone change places, else ""
+
+  // These map the place in this order to the one in the tensor's own, and back.
+  std::int64_t index(std::int64_t position) const;
+  std::int64_t position(std::int64_t index) const;
+  auto operator<=>(const AxisOrder&) const = default;  // NOLINT(modernize-use-nullptr)
 };
+// Returns the order of a file in the problem's filter format; its own is [t][r][s][c][k].
+AxisOrder own_order(const WgradProblem& problem);
+// Returns all others that place an element elsewhere, the usual ones first.
+std::vector<AxisOrder> other_orders(const WgradProblem& problem);
+// Returns the order of x or dy that 2-D tensors have by these letters, such as "CHWN", with a block
+// of so many channels innermost if it is not 0; nothing if that has no place, or is the tensor's
+// own.
+std::optional<AxisOrder> tensor_order(const WgradProblem& problem, bool of_x,
+                                      const std::string& letters, std::int64_t block);
+
 // A value becomes another one: treatments() says more.
 enum class Treatment : std::uint8_t {
   none,
@@ -61,8 +78,7 @@ bool changes(const TreatmentKind& kind, DType dtype);
 double treated(Treatment treatment, DType dtype, double value, double parameter = 0);
 
 // A tap outside x adds nothing, `padding` * dy (which spreads NaN and Inf), or another pixel's x.
-// images: past the ends of the outermost axis the images before and after stand.
-enum class Outside : std::uint8_t { skipped, constant, edge, reflected, wrapped, images };
+enum class Outside : std::uint8_t { skipped, constant, edge, reflected, wrapped };
 
 // Numbers that share a scale: all, or those of a channel, an image, 32 channels of a pixel, or 32
 // pixels of a channel. These blocks have a power of two each (OCP Microscaling Formats).
@@ -83,10 +99,10 @@ std::int64_t step_of(const WgradProblem& problem, const Pixels& walk, std::int64
 std::int64_t step_count(const WgradProblem& problem, const Pixels& walk);
 
 struct TensorReading {
-  Memory memory = Memory::as_it_is;
-  std::int64_t block = 0;            // channels
+  // The memory is taken for this order, or turned to it and then taken for what it was.
+  std::optional<AxisOrder> order;
+  bool turned = false;
   std::vector<std::int64_t> starts;  // the elements with which images begin; empty: their own
-  bool beside = false;               // images stand before and after each
   Treatment treatment = Treatment::none;
   double parameter = 0;  // of the treatment
   Scaled by = Scaled::tensor;

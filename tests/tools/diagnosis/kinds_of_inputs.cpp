@@ -270,30 +270,6 @@ void add_totals(Kinds& kinds) {
     d.wrong.add = [=](double sum, double product) { return rounded(type, sum + product); };
     d.words = "after each addition, pixel by pixel";
   });
-  kinds.add("padding reads the image before", {"padding_values"}, [](Draft& d) {
-    // Rows above the first, of x with an image's last rows in front of the next.
-    const Case& c = d.c;
-    const SpatialAxis& h = c.pb.axis[1];
-    if (c.pb.op == Op::conv3d || c.pb.N < 2 || h.pad_before < 1) return d.skip();
-    d.values.assign(static_cast<std::size_t>(c.pb.dw_count()), 0.0);
-    Case image = c;
-    const std::int64_t row = c.pb.axis[2].in * c.pb.C, size = row * h.in,
-                       above = std::min(h.pad_before, h.in);
-    image.pb.N = 1;
-    image.pb.out_dtype = DType::f64;
-    image.pb.axis[1].in += above;
-    image.pb.axis[1].pad_before -= above;
-    const std::int64_t out = c.pb.out_pixels() * c.pb.K;
-    for (std::int64_t n = 0; n < c.pb.N; ++n) {
-      image.x.assign(static_cast<std::size_t>(above * row), 0.0);
-      const auto begin = c.x.begin() + n * size;
-      if (n > 0) std::copy_n(begin - above * row, above * row, image.x.begin());
-      image.x.insert(image.x.end(), begin, begin + size);
-      image.dy.assign(c.dy.begin() + n * out, c.dy.begin() + (n + 1) * out);
-      add_to(d.values, gradient(image, right(image)));
-    }
-    d.values = rounded_all(c.pb, d.values);
-  });
 }
 
 }  // namespace convgrad::testing
