@@ -5,8 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <utility>
-#include <xtensor/xadapt.hpp>
-#include <xtensor/xmath.hpp>
 
 #include "check/groups.hpp"
 #include "check/rounding.hpp"
@@ -175,79 +173,59 @@ class Judge {
   long double error_squares_ = 0, want_squares_ = 0;
 };
 
-// Squares of error/scale, added up over groups.
+// Judges error/scale by groups.
 class Groups {
  public:
-  Groups(const WgradProblem& problem, bool whole, double slack)
-      : problem_(problem), whole_(whole), slack_(slack) {}
+  Groups(const WgradProblem& problem, double slack) : slack_(slack), squares_(problem) {}
 
-  void add(std::int64_t index, const Errors& e) {
-    squares_.push_back(e.rounding * e.rounding);
+  void add(const EntryPlaces& at, const Errors& e) {
+    squares_.visit(at, [&](Squares& group) {
+      group.sum += e.rounding * e.rounding;
+      ++group.count;
+    });
+    const auto index = static_cast<std::int64_t>(at.index);
     keep({GroupKind::element, index, e.rounding, slack_ * kAlone});
     keep({GroupKind::limit, index, e.limit, 1});
   }
 
-  RoundingErrors take() {
-    double sum = 0;
-    for (const double square : squares_) sum += square;
-    group(GroupKind::all, 0, sum, std::ssize(squares_));
-    result_.all = {GroupKind::all, 0, rms(sum, std::ssize(squares_)), allowed(squares_.size())};
-    if (whole_ && !squares_.empty()) of_whole();
+  double of_tap(std::size_t tap) const { return squares_.of[1][tap].rms(); }
+
+  // Only of a whole gradient are channels judged: a sample has few elements of each.
+  RoundingErrors take(bool whole) {
+    const Squares& all = squares_.of[0][0];
+    for (std::size_t kind = 0; kind < (whole ? 4 : 2); ++kind) {
+      for (std::size_t i = 0; i < squares_.of[kind].size(); ++i) {
+        const Squares& group = squares_.of[kind][i];
+        // A group of all elements is all of them.
+        if (group.count == 0 || (kind > 0 && group.count == all.count)) continue;
+        const GroupError error = judged(static_cast<GroupKind>(kind), i);
+        if (!(error.score() <= 1)) ++result_.failing;
+        keep(error);
+      }
+    }
+    result_.all = judged(GroupKind::all, 0);
     if (result_.worst.rms == 0) result_.worst = result_.all;
     return result_;
   }
 
-  // Squares of a tap that were added up elsewhere.
-  void tap(std::int64_t index, double sum, std::int64_t count) {
-    group(GroupKind::tap, index, sum, count);
-  }
-
  private:
-  double allowed(std::size_t count) const {
-    return slack_ * group_factor(static_cast<double>(count));
-  }
-  static double rms(double sum, std::int64_t count) {
-    return count > 0 ? std::sqrt(sum / static_cast<double>(count)) : 0;
+  struct Squares {
+    double sum = 0, count = 0;
+    double rms() const { return count > 0 ? std::sqrt(sum / count) : 0; }
+  };
+
+  GroupError judged(GroupKind kind, std::size_t index) const {
+    const Squares& group = squares_.of[static_cast<std::size_t>(kind)][index];
+    return {kind, static_cast<std::int64_t>(index), group.rms(),
+            slack_ * group_factor(group.count)};
   }
 
   void keep(const GroupError& error) {
     if (!(error.score() <= result_.worst.score())) result_.worst = error;
   }
 
-  void group(GroupKind kind, std::int64_t index, double sum, std::int64_t count) {
-    // A group of all elements is all of them.
-    if (count == 0 || (kind != GroupKind::all && count == std::ssize(squares_))) return;
-    const GroupError error = {kind, index, rms(sum, count),
-                              allowed(static_cast<std::size_t>(count))};
-    if (!(error.score() <= 1)) ++result_.failing;
-    keep(error);
-  }
-
-  void of_whole() {
-    const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
-    const WgradProblem& pb = problem_;
-    const std::array<std::size_t, 4> shape = {size(pb.taps()), size(pb.group_c()), size(pb.groups),
-                                              size(pb.group_k())};
-    const auto squares = xt::adapt(squares_, shape);
-    const auto eager = xt::evaluation_strategy::immediate;
-    const xt::xtensor<double, 2> inputs = xt::sum(squares, {0, 3}, eager);
-    const xt::xtensor<double, 2> outputs = xt::sum(squares, {0, 1}, eager);
-    for (std::size_t c = 0; c < shape[1]; ++c) {
-      for (std::size_t g = 0; g < shape[2]; ++g) {
-        group(GroupKind::input_channel, static_cast<std::int64_t>(g * shape[1] + c), inputs(c, g),
-              pb.taps() * pb.group_k());
-      }
-    }
-    for (std::size_t k = 0; k < outputs.size(); ++k) {
-      group(GroupKind::output_channel, static_cast<std::int64_t>(k), outputs.flat(k),
-            pb.taps() * pb.group_c());
-    }
-  }
-
-  const WgradProblem& problem_;
-  const bool whole_;
   const double slack_;
-  std::vector<double> squares_;
+  GroupSums<Squares> squares_;
   RoundingErrors result_;
 };
 
@@ -355,28 +333,23 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
                              std::span<unsigned char> failed) {
   Judge judge(problem, out, got, expected, tolerance);
   Comparison& result = judge.result;
-  Groups groups(problem, indices.empty(), tolerance.slack);
-  const std::int64_t cells = problem.group_c() * problem.K;
+  Groups groups(problem, tolerance.slack);
+  PlaceWalk places(problem, indices);
   result.taps.resize(static_cast<std::size_t>(problem.taps()));
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
-    const std::int64_t index = index_at(indices, i);
-    const Errors e = judge.element(index, i);
-    TapErrors& tap = result.taps[static_cast<std::size_t>(index / cells)];
+    const EntryPlaces at = places.next();
+    const Errors e = judge.element(static_cast<std::int64_t>(at.index), i);
+    TapErrors& tap = result.taps[at.tap];
     ++tap.count;
     tap.mismatches += e.pass ? 0 : 1;
     tap.max_abs = std::max(tap.max_abs, e.abs);
     tap.max_ratio = std::max(tap.max_ratio, result.has_bound ? e.ratio : 0);
-    tap.rounding += e.rounding * e.rounding;
-    groups.add(index, e);
+    groups.add(at, e);
     if (!failed.empty()) failed[i] = e.pass ? 0 : 1;
   }
-  for (std::size_t t = 0; t < result.taps.size(); ++t) {
-    TapErrors& tap = result.taps[t];
-    groups.tap(static_cast<std::int64_t>(t), tap.rounding, tap.count);
-    tap.rounding = tap.count > 0 ? std::sqrt(tap.rounding / static_cast<double>(tap.count)) : 0;
-  }
+  for (std::size_t t = 0; t < result.taps.size(); ++t) result.taps[t].rounding = groups.of_tap(t);
   if (tolerance.criterion == Criterion::rounding) {
-    result.rounding = groups.take();
+    result.rounding = groups.take(indices.empty());
     if (result.match()) {
       result.structure = factor_or_digits(problem, errors_of(indices, expected, got, out), out,
                                           expected.bias, false);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "convgrad/compare.hpp"
 #include "convgrad/problem.hpp"
@@ -72,6 +73,27 @@ class PlaceWalk {
   const std::span<const std::int64_t> indices_;
   const std::size_t Cg_, K_, Kg_;
   std::size_t at_ = 0, tap_ = 0, c_ = 0, k_ = 0;
+};
+
+// Holds a sum for the gradient as a whole, each tap, each x channel and each dy channel, in the
+// order of GroupKind.
+template <typename Sum>
+struct GroupSums {
+  explicit GroupSums(const WgradProblem& pb) {
+    const std::int64_t counts[] = {1, pb.taps(), pb.C, pb.K};
+    for (std::size_t kind = 0; kind < of.size(); ++kind) {
+      of[kind].resize(static_cast<std::size_t>(counts[kind]));
+    }
+  }
+  // Calls use(sum) for those to which an entry there belongs.
+  template <typename Use>
+  void visit(const EntryPlaces& at, Use&& use) {
+    use(of[0][0]);
+    use(of[1][at.tap]);
+    use(of[2][at.x]);
+    use(of[3][at.k]);
+  }
+  std::array<std::vector<Sum>, 4> of;
 };
 
 }  // namespace convgrad

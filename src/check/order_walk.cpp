@@ -6,6 +6,10 @@
 #include <numbers>
 #include <optional>
 #include <tuple>
+#include <xtensor/xadapt.hpp>
+#include <xtensor/xmath.hpp>
+#include <xtensor/xpad.hpp>
+#include <xtensor/xtensor.hpp>
 
 #include "base/integers.hpp"
 #include "check/block_walk.hpp"
@@ -108,20 +112,11 @@ std::vector<Range> tiles_of(std::int64_t extent) {
 class BoxSums {
  public:
   BoxSums(const std::vector<float>& terms, const Extents& extents) {
-    for (std::size_t a = 0; a < 4; ++a) extents_[a] = extents[a] + 1;
-    sums_.resize(static_cast<std::size_t>(volume(extents_)));
-    auto from = terms.begin();
-    for_places(extents, [&](const Extents& at) {
-      sums_[place_in(extents_, {at[0] + 1, at[1] + 1, at[2] + 1, at[3] + 1})] = *from++;
-    });
-    for (std::size_t axis = 0; axis < 4; ++axis) {
-      for_lines(extents_, axis, [&](std::int64_t first, std::int64_t step) {
-        for (std::int64_t i = 1; i < extents_[axis]; ++i) {
-          sums_[static_cast<std::size_t>(first + i * step)] +=
-              sums_[static_cast<std::size_t>(first + (i - 1) * step)];
-        }
-      });
-    }
+    std::array<std::size_t, 4> shape{};
+    for (std::size_t a = 0; a < 4; ++a) shape[a] = static_cast<std::size_t>(extents[a]);
+    sums_ = xt::adapt(terms, shape);
+    sums_ = xt::pad(sums_, {{1, 0}, {1, 0}, {1, 0}, {1, 0}});
+    for (std::ptrdiff_t axis = 0; axis < 4; ++axis) sums_ = xt::cumsum(sums_, axis);
   }
 
   double of(const std::array<Range, 4>& box) const {
@@ -129,14 +124,13 @@ class BoxSums {
     for (unsigned corner = 0; corner < 16; ++corner) {
       Extents at{};
       for (std::size_t a = 0; a < 4; ++a) at[a] = corner >> a & 1 ? box[a].begin : box[a].end;
-      sum += (std::popcount(corner) % 2 == 0 ? 1 : -1) * sums_[place_in(extents_, at)];
+      sum += (std::popcount(corner) % 2 == 0 ? 1 : -1) * sums_(at[0], at[1], at[2], at[3]);
     }
     return sum;
   }
 
  private:
-  Extents extents_{};
-  std::vector<double> sums_;
+  xt::xtensor<double, 4> sums_;
 };
 
 // Finds the box whose sum is the largest of those that chance does not make of terms with that mean

@@ -36,27 +36,18 @@ constexpr double kTimesOff = 0.3;
 
 std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
 
-// Sums of the gradient as a whole, of each tap, each x channel or each dy channel.
-using Groups = std::vector<Products>;
-
-using GroupKinds = std::vector<std::pair<GroupKind, Groups>>;
-
 // One for each pattern, in a pass over all of them: pattern(i, entry) is its value at an entry.
 template <typename... Patterns>
-std::vector<GroupKinds> sums_of(const WgradProblem& pb, const EntryErrors& entries,
-                                const Patterns&... patterns) {
-  std::vector<GroupKinds> sums(sizeof...(patterns),
-                               {{GroupKind::all, Groups(1)},
-                                {GroupKind::tap, Groups(size_of(pb.taps()))},
-                                {GroupKind::input_channel, Groups(size_of(pb.C))},
-                                {GroupKind::output_channel, Groups(size_of(pb.K))}});
+std::vector<GroupSums<Products>> sums_of(const WgradProblem& pb, const EntryErrors& entries,
+                                         const Patterns&... patterns) {
+  std::vector<GroupSums<Products>> sums(sizeof...(patterns), GroupSums<Products>(pb));
   // Neighbours have the same tap and x channel: their sums stay in registers until these change.
   std::array<Products, sizeof...(patterns)> run;
   EntryPlaces last = {};
   const auto end_run = [&] {
     for (std::size_t p = 0; p < run.size(); ++p) {
-      sums[p][1].second[last.tap].add(run[p]);
-      sums[p][2].second[last.x].add(run[p]);
+      sums[p].of[1][last.tap].add(run[p]);
+      sums[p].of[2][last.x].add(run[p]);
       run[p] = {};
     }
   };
@@ -73,15 +64,15 @@ std::vector<GroupKinds> sums_of(const WgradProblem& pb, const EntryErrors& entri
       const bool counts = std::isfinite(error) && std::isfinite(like) && like != 0;
       if (counts) {
         run[p].add(error, like);
-        sums[p][3].second[at.k].add(error, like);
+        sums[p].of[3][at.k].add(error, like);
       }
       ++p;
     };
     (add(patterns(i, entry)), ...);
   }
   if (entries.count > 0) end_run();
-  for (GroupKinds& kinds : sums) {
-    for (const Products& tap : kinds[1].second) kinds[0].second[0].add(tap);
+  for (GroupSums<Products>& each : sums) {
+    for (const Products& tap : each.of[1]) each.of[0][0].add(tap);
   }
   return sums;
 }
@@ -135,7 +126,7 @@ struct Resemblance {
 // The sums are those of the pattern.
 template <typename Pattern>
 std::optional<Resemblance> resemblance(const WgradProblem& pb, const EntryErrors& entries,
-                                       const Pattern& pattern, const GroupKinds& sums,
+                                       const Pattern& pattern, const GroupSums<Products>& sums,
                                        std::span<const Sought> sought, Expected::Bias bias) {
   std::optional<Resemblance> found;
   const auto judge = [&](const Sought& least, GroupKind kind, std::int64_t index,
@@ -153,10 +144,10 @@ std::optional<Resemblance> resemblance(const WgradProblem& pb, const EntryErrors
     found = {each, products.share()};
   };
   for (const Sought& least : sought) {
-    for (const auto& [kind, groups] : sums) {
+    for (std::size_t kind = 0; kind < sums.of.size(); ++kind) {
       if (found) return found;
-      for (std::size_t i = 0; i < groups.size(); ++i) {
-        judge(least, kind, static_cast<std::int64_t>(i), groups[i]);
+      for (std::size_t i = 0; i < sums.of[kind].size(); ++i) {
+        judge(least, static_cast<GroupKind>(kind), static_cast<std::int64_t>(i), sums.of[kind][i]);
       }
     }
   }
@@ -183,7 +174,7 @@ std::optional<Structure> resemblance(const WgradProblem& pb, const EntryErrors& 
                                      Expected::Bias bias) {
   if (bias == Expected::Bias::any) return {};
   const auto like = [&](std::size_t i, const EntryError&) { return pattern[i]; };
-  const GroupKinds sums = sums_of(pb, entries, like)[0];
+  const GroupSums<Products> sums = sums_of(pb, entries, like)[0];
   const auto found = resemblance(pb, entries, like, sums, {{sought}}, bias);
   return found ? std::optional(found->structure) : std::nullopt;
 }
@@ -195,7 +186,7 @@ std::optional<Structure> factor_or_digits(const WgradProblem& pb, const EntryErr
     return std::copysign(rounding_step(out, entry.value) / 2, entry.value);
   };
   const auto want = [](std::size_t, const EntryError& entry) { return entry.value; };
-  const std::vector<GroupKinds> sums = sums_of(pb, entries, half, want);
+  const std::vector<GroupSums<Products>> sums = sums_of(pb, entries, half, want);
   std::vector<Sought> sought = {kClearly};
   if (!wide) sought.push_back(kFaint);
   for (Sought& least : sought) least.form = Structure::Form::digits;
@@ -213,15 +204,15 @@ std::optional<Structure> factor_or_digits(const WgradProblem& pb, const EntryErr
 
 bool is_uneven(const WgradProblem& pb, const EntryErrors& entries) {
   const auto unit = [](std::size_t, const EntryError& entry) { return entry.unit; };
-  const GroupKinds kinds = sums_of(pb, entries, unit)[0];
-  const Products& all = kinds[0].second[0];
+  const GroupSums<Products> sums = sums_of(pb, entries, unit)[0];
+  const Products& all = sums.of[0][0];
   const auto stands_out = [&](const Products& group) {
     if (!(group.count <= all.count / 4)) return false;
     const double others = (all.errors - group.errors) / (all.count - group.count);
     const double most = kMostUneven * group_factor(group.count);
     return group.errors / group.count > most * most * others;
   };
-  for (const auto& [kind, groups] : kinds) {
+  for (const std::vector<Products>& groups : sums.of) {
     if (std::ranges::any_of(groups, stands_out)) return true;
   }
   for (std::size_t i = 0; i < entries.count; ++i) {

@@ -87,7 +87,8 @@ void Evidence::find_where() {
   where_ = by_planes;
 }
 
-// If single entries do not show the place, planes do: it is where every axis' are wrong. Returns
+// If single entries do not show the place, planes do: it is where those of the
+// tap and both channels are wrong. Returns
 // how much of it is seen to be wrong, or 0 where the other entries do not look right together: then
 // the place does not hold all of the fault.
 double Evidence::mark_planes(std::vector<Marked>& marks) const {
@@ -99,15 +100,18 @@ double Evidence::mark_planes(std::vector<Marked>& marks) const {
       ++count;
     }
   };
-  AxisSums<Group> planes(problem());
+  GroupSums<Group> planes(problem());
+  PlaceWalk places(problem(), suspect_.indices);
   for (const std::size_t at : all_) {
-    planes.visit(index(at), [&](Group& group) { group.add(errors_[at]); });
+    planes.visit(places.next(), [&](Group& group) { group.add(errors_[at]); });
   }
   Group others;
   double in = 0, seen = 0;
+  PlaceWalk again(problem(), suspect_.indices);
   for (const std::size_t at : all_) {
-    bool wrong = true;
-    planes.visit(index(at), [&](const Group& group) { wrong = wrong && group.wrong(); });
+    const EntryPlaces of = again.next();
+    const bool wrong =
+        planes.of[1][of.tap].wrong() && planes.of[2][of.x].wrong() && planes.of[3][of.k].wrong();
     marks[at].mark = wrong ? Mark::in : Mark::out;
     in += wrong ? 1 : 0;
     seen += wrong && errors_[at] > kSlack ? 1 : 0;

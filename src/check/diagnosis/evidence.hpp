@@ -24,26 +24,6 @@ using Positions = std::vector<std::size_t>;
 // The search has no time left: ends a finder wherever it is.
 struct Late {};
 
-// Holds a sum for each place of each axis of the gradient: for each tap's row, each channel.
-template <typename Sum>
-class AxisSums {
- public:
-  explicit AxisSums(const WgradProblem& problem) : axes_(entry_axes(problem)) {
-    for (const EntryAxis& axis : axes_) of.emplace_back(static_cast<std::size_t>(axis.extent));
-  }
-  // Calls use(sum) for those to which the entry at index belongs, one for each axis.
-  template <typename Use>
-  void visit(std::int64_t index, Use&& use) {
-    const EntryPlace place = entry_place(axes_, index);
-    for (std::size_t a = 0; a < of.size(); ++a) use(of[a][static_cast<std::size_t>(place[a])]);
-  }
-
-  std::vector<std::vector<Sum>> of;
-
- private:
-  const std::vector<EntryAxis> axes_;
-};
-
 class Evidence {
  public:
   // The search ends after so many seconds.

@@ -167,27 +167,26 @@ bool alike_everywhere(const Evidence& evidence) {
     double errors = 0, scales = 0, count = 0;
     double ratio() const { return errors / scales; }
   };
-  Group all;
-  AxisSums<Group> groups(evidence.problem());
+  GroupSums<Group> groups(evidence.problem());
+  PlaceWalk places(evidence.problem(), evidence.suspect().indices);
   for (const std::size_t at : evidence.all()) {
+    const EntryPlaces of = places.next();
     const double step = rounding_step(evidence.problem().out_dtype, evidence.want(at));
     const double error = std::pow(evidence.got(at) - evidence.want(at), 2) - step * step / 12;
     if (!std::isfinite(error) || evidence.want(at) == 0) continue;
-    const auto add = [&](Group& group) {
+    groups.visit(of, [&](Group& group) {
       group.errors += error;
       group.scales += std::pow(evidence.scale(at), 2);
       ++group.count;
-    };
-    add(all);
-    groups.visit(evidence.index(at), add);
+    });
   }
   const auto differs = [&](const Group& group) {
-    const double ratio = group.ratio() / all.ratio();
+    const double ratio = group.ratio() / groups.of[0][0].ratio();
     const bool alike = ratio >= kLeastAlike * kLeastAlike && ratio <= kMostAlike * kMostAlike;
     return group.count >= kLeastGroup && !alike;
   };
-  return std::ranges::none_of(
-      groups.of, [&](const auto& of_axis) { return std::ranges::any_of(of_axis, differs); });
+  return std::ranges::none_of(groups.of,
+                              [&](const auto& kind) { return std::ranges::any_of(kind, differs); });
 }
 
 }  // namespace
