@@ -40,13 +40,6 @@ double cut_off(double n, DType data, const Summation& summation) {
 // The root mean square of plain sums' errors over n elements stays below this by chance.
 double plain_limit(double n) { return kPlainSlack * group_factor(n, 8); }
 
-// Adds b, of which c is what float64 has lost already, to a sum that is value + tail.
-void add_with_rest(double b, double c, double& value, double& tail) {
-  const double sum = value + b, part = sum - value;
-  tail = std::isfinite(sum) ? tail + c + ((value - (sum - part)) + (b - part)) : 0;
-  value = sum;
-}
-
 // Grants the rounding of a number of this size in the accumulator's type.
 void grant_rounding(double unit, double size, double& scale, double& limit) {
   if (!std::isfinite(size)) return;
@@ -144,8 +137,9 @@ void add_to_buffer(DType data, DType out, double beta, std::span<const double> b
     const double part = beta * buffer[i];
     e.added[i] = part;
     double none = 0;
-    add_with_rest(part, std::fma(beta, buffer[i], -part), e.values[i],
-                  e.tails.empty() ? none : e.tails[i]);
+    double& tail = e.tails.empty() ? none : e.tails[i];
+    add_exactly(part, e.values[i], tail);
+    tail = std::isfinite(e.values[i]) ? tail + std::fma(beta, buffer[i], -part) : 0;
     if (e.scales.empty()) continue;
     if (!is_product_exact) grant_rounding(u, part, e.scales[i], e.limits[i]);
     if (unit_roundoff(out) > u) grant_rounding(u, e.values[i], e.scales[i], e.limits[i]);

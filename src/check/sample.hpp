@@ -38,6 +38,14 @@ Sample choose_entries(const WgradProblem& problem, std::int64_t wanted, std::uin
 // them with all taps, if so many are wanted.
 std::vector<std::int64_t> choose_neighbours(const WgradProblem& problem, std::int64_t wanted);
 
+// Returns so many positions below `size`, evenly spread, or all.
+inline std::vector<std::size_t> spread_positions(std::size_t size, std::size_t most) {
+  std::vector<std::size_t> positions;
+  const std::size_t count = std::min(size, most);
+  for (std::size_t i = 0; i < count; ++i) positions.push_back(i * size / count);
+  return positions;
+}
+
 // Returns what stands at some positions.
 template <typename Position>
 std::vector<double> picked(std::span<const double> numbers, const std::vector<Position>& at) {

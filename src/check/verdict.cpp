@@ -100,9 +100,8 @@ class SecondLook {
 
   // Returns so many of them at most, spread evenly.
   static Positions spread(const Positions& positions, std::size_t most) {
-    Positions some;
-    const std::size_t count = std::min(positions.size(), most);
-    for (std::size_t i = 0; i < count; ++i) some.push_back(positions[i * positions.size() / count]);
+    Positions some = spread_positions(positions.size(), most);
+    for (std::size_t& at : some) at = positions[at];
     return some;
   }
   std::vector<std::int64_t> indices_at(const Positions& positions) const {

@@ -7,6 +7,7 @@
 #include "base/integers.hpp"
 #include "base/messages.hpp"
 #include "check/diagnosis/search.hpp"
+#include "check/sample.hpp"
 
 namespace convgrad {
 namespace diagnosis {
@@ -131,8 +132,10 @@ class Search {
         {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, terms_by)); }},
         {Stage::unfitted, false, [&] { try_pairs(faults); }},
         // Entries that are chosen for large errors would make narrow sums' too large.
-        {Stage::unfitted, true,
-         [&] { keep(find_size(evidence_, by_terms(evidence_.choose_any(sample.at.size())))); }}};
+        {Stage::unfitted, true, [&] {
+           keep(find_size(evidence_,
+                          by_terms(spread_positions(evidence_.size(), sample.at.size()))));
+         }}};
     for (const Finder& finder : finders) {
       if (finder.needs_sample && sample.at.empty()) continue;
       if (finder.stage == Stage::unsettled && settled()) continue;

@@ -128,18 +128,4 @@ Positions Evidence::choose(std::size_t count) const {
   return result;
 }
 
-Positions Evidence::choose_any(std::size_t count) const {
-  const std::size_t stride = golden_stride(size());
-  Positions result;
-  for (std::size_t i = 0; i < std::min(count, size()); ++i) result.push_back(i * stride % size());
-  std::sort(result.begin(), result.end());
-  return result;
-}
-
-std::size_t golden_stride(std::size_t count) {
-  auto stride = static_cast<std::size_t>(0.618 * static_cast<double>(count)) | 1;
-  while (std::gcd(stride, count) > 1) ++stride;
-  return stride;
-}
-
 }  // namespace convgrad::diagnosis

@@ -57,8 +57,6 @@ class Evidence {
 
   // Returns up to count entries, the more likely the larger their errors. The seed is fixed.
   Positions choose(std::size_t count) const;
-  // Returns count entries, whatever their errors.
-  Positions choose_any(std::size_t count) const;
 
   // Throws Late after the end: before a pass over x and dy, and in loops that are long without one.
   void stop_if_late() const {
@@ -79,8 +77,5 @@ class Evidence {
   Place where_;
   std::vector<bool> inside_;
 };
-
-// Multiples of it, modulo count, visit everything, each far from the last: the golden section.
-std::size_t golden_stride(std::size_t count);
 
 }  // namespace convgrad::diagnosis

@@ -28,11 +28,8 @@ constexpr double kMostLeft = 1.0 / 16;  // of the squares; a diagnosis asks for 
 class Losses {
  public:
   Losses(const Suspect& suspect, std::size_t count) : pb_(suspect.problem) {
-    std::vector<std::size_t> some;
-    for (std::size_t i = 0; i < count; ++i) {
-      some.push_back(i * suspect.got.size() / count);
-      indices_.push_back(index_at(suspect.indices, some.back()));
-    }
+    const std::vector<std::size_t> some = spread_positions(suspect.got.size(), count);
+    for (const std::size_t at : some) indices_.push_back(index_at(suspect.indices, at));
     got_ = picked(suspect.got, some);
     expected_ = picked(suspect.expected, some);
   }
@@ -92,7 +89,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& im
   // Types of 8 bits are left to the diagnosis: they lose more than the errors of any order.
   const std::vector<Fault> faults = diagnosis::roundings(pb);
   if (faults.empty()) return {};
-  const Losses first(suspect, std::min(suspect.got.size(), kFirst));
+  const Losses first(suspect, kFirst);
   const std::vector<std::vector<double>> each = first.of(faults, images);
   std::vector<Fault> left;
   for (std::size_t f = 0; f < faults.size(); ++f) {
@@ -102,9 +99,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& im
   if (left.empty()) return {};
   const double cost = static_cast<double>(term_count(pb)) * static_cast<double>(left.size());
   const double affordable = std::min(multiply_adds / cost, static_cast<double>(kMostEntries));
-  const Losses some(
-      suspect,
-      std::min(suspect.got.size(), std::max(kLeastEntries, static_cast<std::size_t>(affordable))));
+  const Losses some(suspect, std::max(kLeastEntries, static_cast<std::size_t>(affordable)));
   const std::vector<std::vector<double>> lost = some.of(left, images);
   std::optional<Structure> found;
   for (std::size_t f = 0; f < left.size(); ++f) {

@@ -1,9 +1,9 @@
 // sizes.cpp - finds sums that were rounded to a narrower type in an order that cannot be repeated:
 // only their errors can tell.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <span>
 
 #include "check/diagnosis/search.hpp"
@@ -43,13 +43,6 @@ double error_size(const Evidence& evidence, const Sample& sample,
   return count > 0 ? std::sqrt(squares / count) : 0;
 }
 
-// Returns how many bits of its significand a finite value needs.
-int digits_of(double value) {
-  int exponent = 0;
-  const auto bits = static_cast<std::int64_t>(std::ldexp(std::frexp(value, &exponent), 53));
-  return bits == 0 ? 0 : 53 - std::countr_zero(static_cast<std::uint64_t>(bits));
-}
-
 // Tells whether everything about the gradient is as sums in this type would leave it.
 bool plausible(const Evidence& evidence, DType type) {
   const Expected& expected = evidence.suspect().expected;
@@ -57,20 +50,17 @@ bool plausible(const Evidence& evidence, DType type) {
   const bool narrower = unit_roundoff(type) > unit_roundoff(out);
   const double terms = static_cast<double>(term_count(evidence.problem()));
   bool seen = false;
-  int needed = 0;  // digits that the suspect's values need
   for (const std::size_t at : evidence.all()) {
     const double error = unexplained_error(out, evidence.got(at), evidence.want(at));
     const double bound = kBoundFactor * std::sqrt(terms) *
                          (unit_roundoff(type) * expected.magnitudes[at] + smallest_subnormal(type));
     if (!(error <= bound)) return false;
-    if (std::isfinite(evidence.got(at))) needed = std::max(needed, digits_of(evidence.got(at)));
     // A result of a wider dtype then holds nothing but values of the narrow type.
     if (narrower && rounded(type, evidence.got(at)) != evidence.got(at)) return false;
     const double step = rounding_step(type, evidence.got(at));
     seen = seen || std::fabs(evidence.got(at) - evidence.want(at)) > step;
   }
-  // Else it is a type of more digits than the values have, or a single rounding in any direction.
-  if (!seen || (narrower && std::ldexp(unit_roundoff(type), needed) < 1)) return false;
+  if (!seen) return false;  // a single rounding in any direction
   return static_cast<double>(evidence.wrong().size()) >=
          kLeastFailing * static_cast<double>(evidence.size());
 }
@@ -82,6 +72,13 @@ struct Walk {
   bool backwards = false, mixed = false;
 };
 constexpr Walk kWalks[] = {{}, {1, 0, true}, {1, 0, false, true}, {4}, {1, 16}, {1, 64}};
+
+// Multiples of it, modulo count, visit everything, each far from the last: the golden section.
+std::size_t golden_stride(std::size_t count) {
+  auto stride = static_cast<std::size_t>(0.618 * static_cast<double>(count)) | 1;
+  while (std::gcd(stride, count) > 1) ++stride;
+  return stride;
+}
 
 // Returns the mean square of these sums' rounding errors: a twelfth of each step's.
 double spread(const Terms& terms, DType type, const Walk& walk) {
