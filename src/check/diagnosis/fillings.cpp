@@ -82,103 +82,50 @@ std::vector<NamedGrid> grids_of(const Evidence& e) {
   return inside.empty() ? grids : grids_at(e, std::move(inside), true);
 }
 
-// Lists parts that are 0 or not finite, numbers that are cut off at a type's largest, and places.
-class Parts {
- public:
-  explicit Parts(const Evidence& evidence) : e_(evidence) {}
-
-  std::vector<Filling> take() {
-    add(Instead::zero, place([&](std::size_t at) {
-          // A 0 that may be right may belong to the place or not.
-          const bool lost = e_.error(at) > kWrong && e_.want(at) != 0 && std::isfinite(e_.want(at));
-          return e_.got(at) != 0 ? Mark::out : lost ? Mark::in : Mark::either;
-        }),
-        "zero", "0", "a part that no block of threads wrote, or a mask");
-    add(Instead::nan, place([&](std::size_t at) {
-          return !std::isnan(e_.got(at))   ? Mark::out
-                 : std::isnan(e_.want(at)) ? Mark::either
-                                           : Mark::in;
-        }),
-        "nan", "NaN", "memory that was never written, or 0 * Inf");
-    add_limit();
-    add_finite();
-    // What is changed in a place alone is said by the fault itself.
-    if (!e_.where().everything && e_.where().pattern && !e_.where().text.empty()) {
-      Filling& plain = list_.emplace_back();
-      plain.instead = Instead::plain;
-      plain.bits = std::max(kInsteadBits, e_.where().bits);
-      plain.only = e_.where().text;
-    }
-    return std::move(list_);
-  }
-
- private:
-  Place place(const std::function<Mark(std::size_t)>& mark) const {
+// Lists nothing, parts that are 0, NaN or finite where they should not be, and the place that is
+// wrong.
+std::vector<Filling> parts_of(const Evidence& e) {
+  std::vector<Filling> list(1);
+  const auto add = [&](Instead instead, const char* value, const char* name, const char* cause,
+                       const auto& mark) {
     std::vector<Marked> marks;
-    bool any = false;
-    for (const std::size_t at : e_.all()) {
-      marks.push_back({e_.index(at), mark(at)});
-      any = any || marks.back().mark == Mark::in;
-    }
-    return any ? place_of(e_.problem(), marks) : Place();
-  }
-
-  Filling& add(Instead instead, const Fit::Part& part) {
-    Filling& filling = list_.emplace_back();
+    for (const std::size_t at : e.all()) marks.push_back({e.index(at), mark(at)});
+    if (std::ranges::none_of(marks, [](const Marked& m) { return m.mark == Mark::in; })) return;
+    const Place where = place_of(e.problem(), marks);
+    const bool finite = instead == Instead::finite;  // NaN and Inf of x and dy are anywhere
+    if (where.text.empty() || !(where.pattern || finite)) return;
+    const std::string text = finite             ? cat(value, where.text)
+                             : where.everything ? cat("every element is set to ", value)
+                                                : cat(value, " is in place of ", where.text);
+    Filling& filling = list.emplace_back();
     filling.instead = instead;
     filling.bits = kInsteadBits;
-    filling.parts.push_back(part);
-    return filling;
+    filling.parts = {{name, text, cause}};
+    filling.alone = where.everything;
+  };
+  add(Instead::zero, "0", "zero", "a part that no block of threads wrote, or a mask",
+      [&](std::size_t at) {
+        // A 0 that may be right may belong to the place or not.
+        const bool lost = e.error(at) > kWrong && e.want(at) != 0 && std::isfinite(e.want(at));
+        return e.got(at) != 0 ? Mark::out : lost ? Mark::in : Mark::either;
+      });
+  add(Instead::nan, "NaN", "nan", "memory that was never written, or 0 * Inf", [&](std::size_t at) {
+    return !std::isnan(e.got(at)) ? Mark::out : std::isnan(e.want(at)) ? Mark::either : Mark::in;
+  });
+  add(Instead::finite, "NaN and Inf are suppressed: it is finite where the reference is not, ",
+      "nonfinite_suppressed", "nan_to_num, a mask, or minimum and maximum that drop NaN",
+      [&](std::size_t at) {
+        return !std::isfinite(e.want(at)) && std::isfinite(e.got(at)) ? Mark::in : Mark::out;
+      });
+  // What is changed in a place alone is said by the fault itself.
+  if (!e.where().everything && e.where().pattern && !e.where().text.empty()) {
+    Filling& plain = list.emplace_back();
+    plain.instead = Instead::plain;
+    plain.bits = std::max(kInsteadBits, e.where().bits);
+    plain.only = e.where().text;
   }
-  void add(Instead instead, const Place& where, const char* name, const char* value,
-           const char* cause) {
-    if (where.text.empty() || !where.pattern) return;
-    const std::string text = where.everything ? cat("every element is set to ", value)
-                                              : cat(value, " is in place of ", where.text);
-    add(instead, {name, text, cause}).alone = where.everything;
-  }
-
-  // Adds that no number is larger than the largest of a type, where some should be.
-  void add_limit() {
-    double most = 0;
-    for (const std::size_t at : e_.all()) {
-      if (std::isfinite(e_.got(at))) most = std::max(most, std::fabs(e_.got(at)));
-    }
-    const bool reached = std::ranges::any_of(e_.all(), [&](std::size_t at) {
-      return e_.got(at) == std::copysign(most, e_.want(at)) && e_.error(at) > 0 &&
-             std::fabs(e_.want(at)) > most;
-    });
-    for (const DType type :
-         {DType::f16, DType::bf16, DType::f32, DType::e5m2, DType::e4m3fn, DType::e4m3fnuz}) {
-      if (!reached || most != largest_finite(type)) continue;
-      const bool overflows = type == e_.problem().out_dtype;
-      Filling& filling =
-          add(Instead::limit,
-              {"saturated",
-               cat("it is cut off at ", digits(most, 9), ", the largest ", dtype_name(type),
-                   ", where it should ", overflows ? "overflow" : "be larger"),
-               "a saturating conversion"});
-      filling.limit = most;
-      filling.alone = true;
-    }
-  }
-
-  // NaN and Inf of x and dy are anywhere.
-  void add_finite() {
-    const Place where = place([&](std::size_t at) {
-      return !std::isfinite(e_.want(at)) && std::isfinite(e_.got(at)) ? Mark::in : Mark::out;
-    });
-    if (where.text.empty()) return;
-    add(Instead::finite,
-        {"nonfinite_suppressed",
-         cat("NaN and Inf are suppressed: it is finite where the reference is not, ", where.text),
-         "nan_to_num, a mask, or minimum and maximum that drop NaN"})
-        .alone = where.everything;
-  }
-
-  const Evidence& e_;
-  std::vector<Filling> list_;
-};
+  return list;
+}
 
 }  // namespace
 
@@ -190,12 +137,10 @@ std::string digits(double value, int count) {
 
 // Each part comes by itself and with numbers of a narrow type; then all of them multiplied.
 std::vector<Filling> fillings_of(const Evidence& evidence) {
-  std::vector<Filling> parts = Parts(evidence).take(), fillings;
-  parts.insert(parts.begin(), Filling());
+  std::vector<Filling> parts = parts_of(evidence), fillings;
   const std::vector<NamedGrid> grids = grids_of(evidence);
   for (const bool multiplied : {false, true}) {
     for (Filling& filling : parts) {
-      if (multiplied && filling.instead == Instead::limit) continue;
       filling.multiplied = multiplied;
       fillings.push_back(filling);
       for (const NamedGrid& named : grids) {

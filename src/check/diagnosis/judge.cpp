@@ -130,8 +130,6 @@ struct Trial {
         return std::isnan(result);
       case Instead::finite:
         return std::isfinite(result) && !std::isfinite(value);
-      case Instead::limit:
-        return result == std::copysign(filling.limit, value) && std::fabs(value) > filling.limit;
       default:
         return false;
     }

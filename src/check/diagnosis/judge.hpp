@@ -35,11 +35,10 @@ struct Grid {
 // numbers of a narrow type, a part that is something else, a multiple. What a fault itself changes
 // is its reading; where it does is a place.
 struct Filling {
-  // finite: of NaN and Inf; limit: of larger numbers; plain: outside of where().
-  enum class Instead : std::uint8_t { nothing, zero, nan, finite, limit, plain };
+  // finite: of NaN and Inf; plain: outside of where().
+  enum class Instead : std::uint8_t { nothing, zero, nan, finite, plain };
   bool multiplied = false;  // by a number that is found from what is predicted
   Instead instead = Instead::nothing;
-  double limit = 0;
   std::optional<Grid> grid = {};      // all numbers are of it
   double bits = 0;                    // of what was read off the gradient to name it
   std::vector<Fit::Part> parts = {};  // but for the number

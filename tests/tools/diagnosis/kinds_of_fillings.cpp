@@ -41,32 +41,6 @@ void add_roundings(Kinds& kinds) {
   }
 }
 
-// Tensors whose gradient has elements twice as large as `most`, where it is cut off.
-void saturate(Draft& d, double most) {
-  const double factor = std::sqrt(2 * most / largest(exact(d.c)));
-  for (Values* values : {&d.c.x, &d.c.dy}) {
-    for (double& v : *values) v = rounded(d.pb.dtype, v * factor);
-  }
-  d.values = exact(d.c);
-  for (double& v : d.values) v = std::clamp(v, -most, most);
-  d.values = rounded_all(d.pb, d.values);
-}
-
-void add_limits(Kinds& kinds) {
-  kinds.add("float16 saturates", {"saturated"}, [](Draft& d) {
-    if (d.pb.out_dtype != DType::f16) return d.skip();
-    d.words = "at 65504, the largest float16";
-    saturate(d, 65504);
-  });
-  for (const double most : {65504.0, 57344.0, 448.0}) {
-    kinds.add(cat("a wider file saturates at ", most), {"saturated"}, [=](Draft& d) {
-      if (unit_roundoff(d.pb.out_dtype) >= 0x1p-11) return d.skip();
-      d.words = cat("it is cut off at ", most);
-      saturate(d, most);
-    });
-  }
-}
-
 void add_numbers(Kinds& kinds) {
   for (const auto& [factor, cause] :
        {std::pair{2.0, "added to what was there"}, std::pair{3.0, "added to what was there"},
@@ -101,7 +75,6 @@ void add_numbers(Kinds& kinds) {
 
 void add_fillings(Kinds& kinds) {
   add_roundings(kinds);
-  add_limits(kinds);
   add_numbers(kinds);
 }
 
