@@ -224,42 +224,15 @@ struct Faults : FaultList {
     }
   }
 
-  Reading without_line(std::size_t a, bool of_x, bool last) const {
-    Reading reading = plain;
-    Range& range = (of_x ? reading.in : reading.out)[a];
-    last ? --range.end : ++range.begin;
-    return reading;
-  }
-
   void add_left_out() {
     for (const std::size_t a : spatial_axes(pb)) {
-      for (const bool of_x : {false, true}) {
-        if (extents_of(pb, of_x)[a] < 2) continue;
-        for (const bool last : {true, false}) {
-          add("line_left_out",
-              cat("the ", last ? "last " : "first ", kLines[a], " of ", tensor_name(of_x),
-                  " is left out"),
-              "a loop that ends too early, or a mask that is one off", without_line(a, of_x, last));
-        }
-      }
-    }
-  }
-
-  // Adds shifts: what leaves a tensor on one side does not come back on the other. A shifted tensor
-  // is read with another padding and without the line that has left it. A step of dy is `stride`
-  // positions of x.
-  void add_shifts() {
-    for (const std::size_t a : spatial_axes(pb)) {
-      for (const int step : {1, -1}) {
-        for (const bool of_x : {true, false}) {
-          if (extents_of(pb, of_x)[a] < 2) continue;
-          Reading reading = without_line(a, of_x, step > 0);
-          reading.axis[a].pad_before += of_x ? step : -step * pb.axis[a].stride;
-          add("shifted",
-              cat(tensor_name(of_x), " is shifted by one ", kLines[a],
-                  step > 0 ? "" : " backwards"),
-              "an offset that is one off", reading);
-        }
+      for (const bool last : {true, false}) {
+        if (pb.axis[a].in < 2) continue;
+        Reading reading = plain;
+        last ? --reading.in[a].end : ++reading.in[a].begin;
+        add("line_left_out",
+            cat("the ", last ? "last " : "first ", kLines[a], " of input is left out"),
+            "a loop that ends too early, or a mask that is one off", reading);
       }
     }
   }
@@ -342,7 +315,6 @@ std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts)
   faults.add_attributes();
   faults.add_groups();
   faults.add_left_out();
-  faults.add_shifts();
   add_faults_of_layouts(faults);
   add_faults_of_inputs(faults, facts);
   return std::move(faults.list);

@@ -450,11 +450,6 @@ std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& samp
       return (doubled ? t.x[i] : -t.x[i]) * t.dy[i];
     });
     for (const Candidate& c : find_ranges(pb, all, added, all_walks(pb), usual)) {
-      // The first or last line is one of the known faults.
-      const Range& r = c.pixels.range;
-      const bool border = r.begin == 0 || r.end == step_count(pb, c.pixels);
-      const bool line = c.pixels.by == Pixels::By::line && r.size() == 1;
-      if (line && border && !doubled) continue;
       usual = c.form;
       Reading reading = plain_reading(pb);
       reading.only = c.pixels;

@@ -3,6 +3,7 @@
 #include "check/diagnosis/reading.hpp"
 
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -40,7 +41,6 @@ class Filler {
     }
     for (std::int64_t n = images_.begin; n < images_.end; ++n) {
       const std::int64_t begin = start(n);
-      if (begin == kNowhere) continue;
       // An image that begins at a wrong distance lies across two.
       for (const std::int64_t at : {begin / image_, (begin + image_ - 1) / image_}) {
         if (at < pb_.N) blocks.insert(at / plan.schedule.blocks.step);
@@ -164,7 +164,8 @@ Planes read_planes(const Images& images, std::int64_t block, const std::set<Chan
   return planes;
 }
 
-// At this place outside x the tap meets the padding's constant; at kNowhere it adds nothing.
+// At these places a tap adds nothing, or meets the padding's constant.
+constexpr std::int64_t kNowhere = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t kPadding = kNowhere + 1;
 
 // Returns which of count parts, as even as can be and the larger ones first, has an index.
@@ -193,7 +194,7 @@ std::int64_t outside_place(Outside how, std::int64_t at, std::int64_t extent) {
 // Returns the place in x that each output position of an axis meets under a tap.
 std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int64_t tap) {
   const SpatialAxis& axis = reading.axis[a];
-  const Range &in = reading.in[a], &out = reading.out[a];
+  const Range& in = reading.in[a];
   const std::int64_t parts = reading.parts[a];
   std::vector<std::int64_t> result;
   result.reserve(static_cast<std::size_t>(axis.out));
@@ -202,7 +203,7 @@ std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int
     const bool inside = at >= 0 && at < axis.in;
     if (!inside) at = outside_place(reading.outside, at, axis.in);
     const bool lost =
-        (inside && (at < in.begin || at >= in.end)) || o < out.begin || o >= out.end ||
+        (inside && (at < in.begin || at >= in.end)) ||
         (parts > 1 && at >= 0 && part_of(axis.in, parts, at) != part_of(axis.out, parts, o));
     result.push_back(lost ? kNowhere : at);
   }
@@ -311,10 +312,7 @@ double product(const Reading& reading, DType dtype, double x, double dy) {
 Reading plain_reading(const WgradProblem& problem) {
   Reading reading;
   reading.axis = problem.axis;
-  for (std::size_t a = 0; a < 3; ++a) {
-    reading.in[a] = {0, problem.axis[a].in};
-    reading.out[a] = {0, problem.axis[a].out};
-  }
+  for (std::size_t a = 0; a < 3; ++a) reading.in[a] = {0, problem.axis[a].in};
   return reading;
 }
 
@@ -323,19 +321,6 @@ bool rounds_inputs(const Reading& r) {
 }
 
 bool rounds(const Reading& r) { return rounds_inputs(r) || narrows(r.product); }
-
-std::vector<std::int64_t> image_starts(const WgradProblem& pb, bool of_x,
-                                       const std::function<std::int64_t(std::int64_t)>& from) {
-  const std::int64_t size = pixels_of(extents_of(pb, of_x)) * channels_of(pb, of_x);
-  std::vector<std::int64_t> starts;
-  bool own = true;
-  for (std::int64_t n = 0; n < pb.N; ++n) {
-    const std::int64_t image = from(n);
-    starts.push_back(image == kNowhere ? kNowhere : image * size);
-    own = own && image == n;
-  }
-  return own ? std::vector<std::int64_t>() : starts;
-}
 
 std::int64_t step_of(const WgradProblem& pb, const Pixels& walk, std::int64_t pixel) {
   switch (walk.by) {
@@ -368,26 +353,24 @@ Facts facts_of(const Images& images) {
   Facts facts;
   Timing timing;
   const auto add = [&](const Block& block, bool of_x) {
-    const void* const data = of_x ? block.x : block.dy;
-    const Range n = block.pixels[0];
     const std::int64_t pixels = pixels_of(extents_of(problem, of_x));
     const std::int64_t channels = channels_of(problem, of_x), size = pixels * channels;
     Facts::Largest& most = of_x ? facts.x : facts.dy;
     most.channels.resize(static_cast<std::size_t>(channels));
     most.images.resize(static_cast<std::size_t>(problem.N));
-    with_scalar(problem.dtype, [&](auto scalar) {
-      const auto* const from = static_cast<const decltype(scalar)*>(data);
-      for (std::int64_t i = 0; i < n.size() * size; ++i) {
+    with_scalar(problem.dtype, [&]<typename Scalar>(Scalar) {
+      const auto* const from = static_cast<const Scalar*>(of_x ? block.x : block.dy);
+      for (std::int64_t i = 0; i < block.pixels[0].size() * size; ++i) {
         const double value = std::fabs(to_double(from[i]));
         if (!(value < HUGE_VAL)) continue;
         const std::int64_t c = problem.channels_last ? i % channels : i / pixels % channels;
-        double& channel = most.channels[static_cast<std::size_t>(c)];
-        double& image = most.images[static_cast<std::size_t>(n.begin + i / size)];
-        channel = std::max(channel, value);
-        image = std::max(image, value);
+        for (double* const each :
+             {&most.all, &most.channels[static_cast<std::size_t>(c)],
+              &most.images[static_cast<std::size_t>(block.pixels[0].begin + i / size)]}) {
+          *each = std::max(*each, value);
+        }
       }
     });
-    for (const double value : most.images) most.all = std::max(most.all, value);
   };
   const auto use = [&](const Block& block, std::int64_t) {
     for (const bool of_x : {true, false}) add(block, of_x);

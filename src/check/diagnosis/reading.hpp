@@ -1,8 +1,6 @@
 // reading.hpp - x and dy as a faulty kernel reads them, and sums over them.
 #pragma once
 
-#include <functional>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -117,7 +115,7 @@ struct Reading {
   bool without_low = false;
   Outside outside = Outside::skipped;
   double padding = 0;
-  std::array<Range, 3> in, out;  // positions of x that are there, and of dy that are summed
+  std::array<Range, 3> in;  // positions of x that are there
   // Positions of x and dy in different parts of an axis, as even as can be, do not meet.
   std::array<std::int64_t, 3> parts = {1, 1, 1};
   // dy is that of so many pixels before, or the other stage of two.
@@ -141,10 +139,6 @@ inline Extents extents_of(const WgradProblem& pb, bool of_x) {
 }
 inline std::int64_t pixels_of(const Extents& image) { return image[0] * image[1] * image[2]; }
 inline std::int64_t channels_of(const WgradProblem& pb, bool of_x) { return of_x ? pb.C : pb.K; }
-inline constexpr std::int64_t kNowhere = std::numeric_limits<std::int64_t>::min();
-// Returns TensorReading::starts where image from(n), or none (kNowhere), is read for image n.
-std::vector<std::int64_t> image_starts(const WgradProblem& problem, bool of_x,
-                                       const std::function<std::int64_t(std::int64_t)>& from);
 inline const char* tensor_name(bool of_x) { return of_x ? "input" : "out_backprop"; }
 
 // Holds the largest finite numbers of the tensors in size: of all, and of each channel and image.

@@ -207,11 +207,9 @@ void add_axes(Kinds& kinds) {
     const char* name;
     std::int64_t SpatialAxis::*field;
   };
-  const Names any = {"attribute_order",    "strides_ignored",
-                     "dilations_ignored",  "padding_ignored",
-                     "strides_off_by_one", "dilations_off_by_one",
-                     "padding_off_by_one", "stride_dilation_swapped",
-                     "padding_swapped",    "shifted"};
+  const Names any = {"attribute_order",    "strides_ignored",         "dilations_ignored",
+                     "padding_ignored",    "strides_off_by_one",      "dilations_off_by_one",
+                     "padding_off_by_one", "stride_dilation_swapped", "padding_swapped"};
   for (const Field& f : {Field{"stride", &SpatialAxis::stride},
                          {"dilation", &SpatialAxis::dilation},
                          {"padding", &SpatialAxis::pad_before}}) {

@@ -151,19 +151,6 @@ void add_padding(Kinds& kinds) {
     kinds.add(of_x ? "ReLU of x" : "ReLU of dy", {"activation", "zero"}, [=](Draft& d) {
       (of_x ? d.wrong.x : d.wrong.dy) = [](double v) { return std::max(v, 0.0); };
     });
-    kinds.add(
-        of_x ? "x shifted by a column" : "dy shifted by a column",
-        {"shifted", "padding_off_by_one", "padding_ignored", "padding_swapped", "line_left_out"},
-        [=](Draft& d) {
-          const std::int64_t width = of_x ? d.pb.axis[2].in : d.pb.axis[2].out;
-          const std::int64_t channels = of_x ? d.pb.C : d.pb.K;
-          if (width < 2) return d.skip();
-          const Values& from = of_x ? d.c.x : d.c.dy;
-          Values& to = of_x ? d.seen().x : d.seen().dy;
-          for (std::int64_t i = 0; i < std::ssize(to); ++i) {
-            at(to, i) = i / channels % width == 0 ? 0 : at(from, i - channels);
-          }
-        });
   }
 }
 
