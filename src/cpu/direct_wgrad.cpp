@@ -192,9 +192,12 @@ void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBo
 }
 
 const Kernel kDirectKernel = {
-    "direct",   "sums over rows of pixels with 16 output channels in registers; no im2col",
-    why_not,    estimated_seconds,
-    tile_steps, workspace_bytes,
-    accumulate};
+    .name = "direct",
+    .summary = "sums over rows of pixels with 16 output channels in registers; no im2col",
+    .why_not = why_not,
+    .estimated_seconds = estimated_seconds,
+    .tile_steps = tile_steps,
+    .workspace_bytes = workspace_bytes,
+    .accumulate = accumulate};
 
 }  // namespace convgrad

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/outer_product/outer_product_shape.hpp"
@@ -141,7 +142,6 @@ class ChunkPanels {
     std::int64_t dy = 0, x_end = -1, dy_end = -1;
     PanelRun* run = runs_;
     const auto add = [&](std::int64_t x_at, std::int64_t dy_at, std::int64_t count) {
-      if (count == 0) return;
       if (joins && x_at == x_end && dy_at == dy_end) {
         run[-1].pixels += count;
       } else {
@@ -173,12 +173,9 @@ class ChunkPanels {
             x = row_count_ * line;
             rows_[row_count_++] = {at, there};
           }
-          if (left == 0 && right == pixels) {
-            add(x, dy, pixels);
-            continue;
-          }
-          add(copy_edge(x, {0, left}, &edge), dy, left);
-          add(x + left * x_pixel_, dy + left * dy_pixel_, right - left);
+          if (left > 0) add(copy_edge(x, {0, left}, &edge), dy, left);
+          if (right > left) add(x + left * x_pixel_, dy + left * dy_pixel_, right - left);
+          if (right == pixels) continue;
           add(copy_edge(x, {right, pixels}, &edge), dy + right * dy_pixel_, pixels - right);
         }
       }
@@ -222,17 +219,14 @@ class ChunkPanels {
   // Copies what such pixels of a row see of x, which begins at row_start, zeros for padding, to
   // *edge, which is moved behind them. Returns where they are, counted from x.
   std::int64_t copy_edge(std::int64_t row_start, Range pixels, Element** edge) const {
-    Element* const begin = *edge;
-    const std::int64_t channels = tile_.c.size(), w = block_.x_strides.spatial[2];
-    const std::int64_t first = input_position(pb_.axis[2], low_[3].begin, 0);
-    const Range columns = {pixels.begin * pb_.axis[2].stride,
-                           (pixels.end - 1) * pb_.axis[2].stride + pb_.axis[2].taps};
-    for (std::int64_t i = columns.begin; pixels.size() > 0 && i < columns.end; ++i) {
-      const bool is_there = contains(input_[2], first + i);
-      for (std::int64_t c = 0; c < channels; ++c) {
-        *(*edge)++ = is_there ? x_[row_start + i * w + c] : Element{};
-      }
-    }
+    const SpatialAxis& axis = pb_.axis[2];
+    const std::int64_t channels = tile_.c.size(), first = input_position(axis, low_[3].begin, 0);
+    const Range columns = {pixels.begin * axis.stride, (pixels.end - 1) * axis.stride + axis.taps};
+    const Range there = intersect(columns, {input_[2].begin - first, input_[2].end - first});
+    Element* const begin = std::exchange(*edge, *edge + columns.size() * channels);
+    std::fill(begin, *edge, Element{});
+    std::copy_n(x_ + row_start + there.begin * channels, there.size() * channels,
+                begin + (there.begin - columns.begin) * channels);
     // The two are no parts of one array, for which C++ would know a distance.
     return (reinterpret_cast<std::intptr_t>(begin) - reinterpret_cast<std::intptr_t>(x_)) /
            static_cast<std::int64_t>(sizeof(Element));
