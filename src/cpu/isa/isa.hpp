@@ -59,6 +59,7 @@ enum class Cells {
 };
 
 // A register tile of outer_product reads this, in elements, without the last `trim` of each run.
+// The sums of its first `skipped` columns are no cells.
 template <typename Element>
 struct ProductView {
   const Element* a;  // broadcast
@@ -67,6 +68,7 @@ struct ProductView {
   long trim;
   Cells cells;
   bool turned;  // the cells of a value of b are a row
+  int skipped;
 };
 inline constexpr int kMostTileCells = 448;  // of a register tile: 14 x 32
 

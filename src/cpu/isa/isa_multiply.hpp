@@ -166,7 +166,8 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
     for (int v = 0; v < NV; ++v) store(sums[i] + v * kLanes, sum[i][v]);
     if constexpr (HasHalf) store(sums[i] + NV * kLanes, half_sum[i]);
   }
-  put_sums<Set, Acc>(sums[0], M, kColumns, columns, cells, row, view.cells, view.turned);
+  put_sums<Set, Acc>(sums[0] + view.skipped, M, kColumns, columns - view.skipped, cells, row,
+                     view.cells, view.turned);
 }
 
 // Each number of rows is a function of its own, as the sums must be in registers.

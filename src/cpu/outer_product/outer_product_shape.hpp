@@ -281,6 +281,7 @@ struct TileForm {
   bool in_place = false;                // the tensors are read as they are
   bool dy_in_place = false;             // dy is
   std::int64_t x_step = 1, k_step = 1;  // channels of a register tile
+  std::int64_t part = 1;  // of a vector: a tile's last one begins earlier, to be whole
 };
 
 // Counts the pixels of x that are packed for each output pixel.
@@ -325,11 +326,17 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   form.swapped = swapped.cost + turning < plain.cost;
   form.x_step = form.swapped ? swapped.columns : plain.rows;
   form.k_step = form.swapped ? swapped.rows : plain.columns;
-  // What is loaded as a vector, or half of one, is there: behind the last there may be nothing.
-  if (!problem.channels_last || dtype_bytes(problem.dtype) != std::int64_t{sizeof(Element)} ||
-      (form.swapped ? rows : k) % part != 0) {
+  if (!problem.channels_last || dtype_bytes(problem.dtype) != std::int64_t{sizeof(Element)}) {
     return form;
   }
+  // What is loaded as a vector, or half of one, is there: behind the last there may be nothing.
+  // Where it begins earlier, it is a tile that does not begin the row, of enough sums. (Narrow
+  // vectors of tensors that are not aligned to them cost more than packing.)
+  std::int64_t& step = form.swapped ? form.x_step : form.k_step;
+  const std::int64_t side = form.swapped ? rows : k,
+                     height = form.swapped ? form.k_step : form.x_step;
+  const bool is_whole = side % part == 0, is_one = side == step;
+  if (!is_whole && (part == lanes || (is_one && (side <= lanes || height < 8)))) return form;
   // Joined rows are side by side in x, too, where taps are. They read dy so few times that a copy
   // does not pay. What pixels see beside padding is copied: panels have room for few channels.
   const SpatialAxis& w = problem.axis[2];
@@ -337,6 +344,9 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
                                        (c <= kFewChannels || !sees_padding(w)));
   form.in_place = in_x && reads_tensors(isa, problem);
   form.dy_in_place = form.in_place || (panels.joined && k == problem.K);
+  if (!form.dy_in_place) return form;
+  form.part = part;
+  if (!is_whole && is_one) step = lanes;
   return form;
 }
 

@@ -181,13 +181,16 @@ class OuterProductTile {
       const Element* x_first = x + part.begin * x_pixel;
       const Element* dy_first = panels_.dy_panel(group, k) + part.begin * dy_pixel;
       const std::int64_t trim = panels_.steps() - part.size();
-      ProductView<Element> view = {x_first, dy_first, x_pixel, dy_pixel, trim, cells_, false};
+      ProductView<Element> view = {x_first, dy_first, x_pixel, dy_pixel, trim, cells_, false, 0};
       int rows = static_cast<int>(count);
       int columns = static_cast<int>(std::min(k_step, tile().k.size() - k));
       if (form().swapped) {
-        view = {dy_first, x_first, dy_pixel, x_pixel, trim, cells_, true};
+        view = {dy_first, x_first, dy_pixel, x_pixel, trim, cells_, true, 0};
         std::swap(rows, columns);
       }
+      view.skipped = static_cast<int>(round_up(columns, form().part)) - columns;
+      view.b -= view.skipped;
+      columns += view.skipped;
       isa_.multiply(rows, columns, view, runs.data(), std::ssize(runs),
                     at(out + tile().k.begin + group * pb_.group_k() + k), pb_.K);
     }
