@@ -152,8 +152,7 @@ TEST_CASE("the list of tiles is memory too") {
   const WgradProblem problem =
       make({"groups", "conv2d", 1, groups, groups, groups, {{1, 1}, {1, 1}}}, DType::f32, true);
   // GEMM has a tile for each group.
-  const Plan plan =
-      make_plan(problem, this_machine(), {.algorithm = "im2col_gemm", .threads = 1});
+  const Plan plan = make_plan(problem, this_machine(), {.algorithm = "im2col_gemm", .threads = 1});
   const TileSteps steps = plan.cpu()->kernel->tile_steps(problem);
   CHECK(plan.tiles() == groups);
   CHECK(std::ssize(tiles_of(problem, steps)) == groups);

@@ -329,9 +329,9 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   if (!problem.channels_last || dtype_bytes(problem.dtype) != std::int64_t{sizeof(Element)}) {
     return form;
   }
-  // What is loaded as a vector, or half of one, is there: behind the last there may be nothing.
-  // Where it begins earlier, it is a tile that does not begin the row, of enough sums. (Narrow
-  // vectors of tensors that are not aligned to them cost more than packing.)
+  // What is loaded as a vector, or half of one, is there: behind the last there may be nothing. One
+  // that would end there begins earlier, in a tile that is not the first and has enough sums. (With
+  // narrow vectors that are not aligned, packing is faster.)
   std::int64_t& step = form.swapped ? form.x_step : form.k_step;
   const std::int64_t side = form.swapped ? rows : k,
                      height = form.swapped ? form.k_step : form.x_step;
