@@ -66,6 +66,7 @@ std::vector<ProblemSpec> basic_problems() {
   return {
       {"stem 7x7 s2", "conv2d", 2, 3, 16, 1, {{23, 7, 2}, {31, 7, 2}}},
       {"1x1", "conv2d", 3, 33, 20, 1, {{7, 1}, {9, 1}}},
+      {"images of one pixel", "depthwise", 3, 9, 9, 9, {{1, 2}, {1, 3}}, "EXPLICIT", {1, 1, 1, 1}},
       {"1x1 with a partly read image", "conv2d", 2, 16, 24, 1, {{9, 1, 2}, {8, 1, 3}}, "VALID"},
       {"1x1 with whole vectors, 2 groups", "conv2d", 3, 40, 64, 2, {{7, 1, 2}, {9, 1}}, "VALID"},
       {"1x1 with few outputs", "conv2d", 2, 32, 4, 1, {{13, 1}, {9, 1}}},

@@ -368,7 +368,7 @@ class ChunkPanels {
 
   // Tells whether a joined panel's row is as it stands in the file.
   bool is_joined_in_file() const {
-    return panels_.joined && block_.x_strides.c == 1 &&
+    return panels_.joined && groups_ == 1 && block_.x_strides.c == 1 &&
            panels_.step * block_.x_strides.spatial[2] == tile_.c.size();
   }
 
