@@ -19,12 +19,8 @@ constexpr std::int64_t kTileK = 64;
 // they should stay in the second cache.
 constexpr std::int64_t kTileCells = 16384;
 
-// In depthwise every lane has its own x, beside those of its neighbours, and tiles cross groups.
-bool is_depthwise(const WgradProblem& problem) {
-  return problem.group_c() == 1 && problem.group_k() == 1;
-}
-
-// The pixels of one run have x[i*pixel + c*channel + lane*Depthwise].
+// The pixels of one run have x[i*pixel + c*channel + lane*Depthwise]: in depthwise tiles cross
+// groups.
 template <typename Acc>
 struct Run {
   const Acc* x;

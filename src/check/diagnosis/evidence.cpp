@@ -87,10 +87,9 @@ void Evidence::find_where() {
   where_ = by_planes;
 }
 
-// If single entries do not show the place, planes do: it is where those of the
-// tap and both channels are wrong. Returns
-// how much of it is seen to be wrong, or 0 where the other entries do not look right together: then
-// the place does not hold all of the fault.
+// If single entries do not show the place, planes do: it is where those of the tap and both
+// channels are wrong. Returns how much of it is seen to be wrong, or 0 where the other entries do
+// not look right together: then the place does not hold all of the fault.
 double Evidence::mark_planes(std::vector<Marked>& marks) const {
   struct Group {
     double squares = 0, count = 0;

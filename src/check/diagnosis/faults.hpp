@@ -1,6 +1,5 @@
 // faults.hpp - the faults that are tried, but for those that only the gradient or the data can
-// name; places in the gradient: tiles, remainders, every
-// n-th channel.
+// name; places in the gradient: tiles, remainders, every n-th channel.
 #pragma once
 
 #include <array>

@@ -89,7 +89,8 @@ class ChunkPanels {
     inner_ = intersect(box[3], intersect(outputs_inside(aw, 0), outputs_inside(aw, aw.taps - 1)));
     if (inner_.size() == 0) inner_ = {box[3].end, box[3].end};
     if (!form_.dy_in_place) pack_dy();
-    if (isa_.exponent_range == nullptr && !edges_are_finite()) return false;
+    const bool has_zeros = !form_.in_place || panels_.joined;  // else taps leave padding out
+    if (isa_.exponent_range == nullptr && has_zeros && !edges_are_finite()) return false;
     if (reuse_ == Reuse::filter && !form_.in_place) pack_filter();
     return isa_.exponent_range == nullptr || bf16_products_in_range(x_range(), dy_range());
   }

@@ -95,6 +95,11 @@ void for_each_piece(const Strides& strides, const PixelBox& box, Use&& use) {
   }
 }
 
+// Tells whether every output channel has an input channel of its own, beside that of the next.
+inline bool is_depthwise(const WgradProblem& problem) {
+  return problem.group_c() == 1 && problem.group_k() == 1;
+}
+
 struct TapIndex {
   std::int64_t t, r, s;
 };

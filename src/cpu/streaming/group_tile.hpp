@@ -18,8 +18,7 @@ class GroupTile {
   static bool fits(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
     if (isa.stream_group == nullptr || !is_in_layout(problem)) return false;
     const std::int64_t lanes = isa.lanes, picked = most_picked(isa, problem);
-    const bool spread = problem.group_c() > 1 || problem.group_k() > 1;
-    return spread && picked <= 2 * lanes && problem.C >= lanes &&
+    return !is_depthwise(problem) && picked <= 2 * lanes && problem.C >= lanes &&
            problem.K >= (picked > lanes ? 2 : 1) * lanes && problem.axis[2].taps <= kMostTaps;
   }
 

@@ -82,7 +82,7 @@ class LanePanels {
   // Depthwise with multiplier 1 is packed like dy, in whole vectors.
   void pack_piece(const PackSource& from, std::int64_t pixels, Acc* to) const {
     if (pixels <= 0) return;
-    if (pb_.group_c() == 1 && pb_.group_k() == 1) {  // lanes are neighbours
+    if (is_depthwise(pb_)) {  // lanes are neighbours
       packer_.pack(from, pixels, k_.size(), {lanes(), 0}, to);
     } else {
       isa_.spread(from, pixels, channel_, static_cast<int>(k_.size()), lanes(), to);

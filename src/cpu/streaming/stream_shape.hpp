@@ -24,7 +24,7 @@ struct InPlace {
 };
 inline InPlace reads_in_place(const WgradProblem& problem) {
   const bool vectors = is_in_layout(problem);
-  const bool alone = problem.channels_last && problem.group_c() == 1 && problem.group_k() == 1;
+  const bool alone = problem.channels_last && is_depthwise(problem);
   return {vectors, vectors && alone, alone && problem.dtype == DType::bf16};
 }
 
@@ -70,10 +70,10 @@ inline std::int64_t stream_tile_k(const WgradProblem& problem) {
 inline std::int64_t stream_wide_k(const WgradProblem& problem) {
   const std::int64_t k = stream_tile_k(problem), most = std::min(kWideTileK, problem.K);
   const InPlace reads = reads_in_place(problem);
-  const bool copies = !reads.x && !reads.pairs && !is_in_layout(problem);
+  if (!reads.pairs && !is_in_layout(problem)) return k;
   const std::int64_t groups =
       std::min(most, kWideSums / problem.taps() / problem.group_c()) / problem.group_k();
-  return copies ? k : std::max(k, groups * problem.group_k());
+  return std::max(k, groups * problem.group_k());
 }
 
 // Makes room for the sums of a tile's taps and lanes, and for those of its last vectors: a vector

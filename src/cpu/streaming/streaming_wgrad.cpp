@@ -32,7 +32,7 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
   // The last tile may have too few lanes to be read in place.
   std::int64_t elements = stream_sum_elements(problem) +
                           (kMaxChunkPixels + seen_pixels(problem, kMostPanelPixels)) * kMostLanes;
-  if (problem.group_c() > 1 || problem.group_k() > 1) {
+  if (!is_depthwise(problem)) {
     const std::int64_t tile_c = stream_wide_k(problem) / problem.group_k() * problem.group_c();
     std::int64_t of_groups = problem.taps() * problem.group_k() * (tile_c + 64);
     const ConvertedShape copies(problem);
@@ -85,19 +85,14 @@ double seconds(const WgradProblem& problem) {
     const bool in_place = reads.x || reads.pairs;
     if (in_place && K < lanes * (reads.pairs ? 2 : 1)) return 32.;
     if (in_place || GroupTile<Acc>::fits(isa, problem)) return 4.;
-    const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
-    return !spreads || is_converted(isa, problem) ? 8. : 6 + c * 16;
+    return is_depthwise(problem) || is_converted(isa, problem) ? 8. : 6 + c * 16;
   };
   const bool picks = !is_double && set.f32.streaming.wide_outputs == 1 && c > 4 &&
                      problem.group_k() > set.f32.streaming.lanes;
   const double packing = is_double ? copied(set.f64.streaming) : copied(set.f32.streaming);
+  const double wait = picks ? 3 : c < 8 ? 1.5 : 2;
   return static_cast<double>(term_count(problem)) * vectors * (problem.groups == 1 ? 4 : 1) *
-         (static_cast<double>(problem.taps()) * c *
-              (picks   ? 3
-               : c < 8 ? 1.5
-                       : 2) +
-          packing) /
-         set.peak;
+         (static_cast<double>(problem.taps()) * c * wait + packing) / set.peak;
 }
 
 // Larger filters are left to kernels that sum a tap at a time. The sums of a tile's taps must fit a
