@@ -139,23 +139,22 @@ struct TaskPool::Idle {
   }
 };
 
-TaskPool::TaskPool(int threads) {
-  if (threads > 1) state_ = Idle::list().take(threads);
-  if (!state_) state_ = std::make_unique<State>(std::max(1, threads));
-}
+TaskPool::TaskPool(int threads) : threads_(std::max(1, threads)) {}
 
 TaskPool::~TaskPool() {
-  if (!state_->workers.empty()) Idle::list().give(std::move(state_));
+  if (state_ && !state_->workers.empty()) Idle::list().give(std::move(state_));
 }
 
-int TaskPool::threads() const { return state_->threads; }
+int TaskPool::threads() const { return threads_; }
 
 void TaskPool::run(std::int64_t count, const std::function<void(std::int64_t, int)>& task) {
-  State& s = *state_;
-  if (count <= 1 || s.threads == 1) {
+  if (count <= 1 || threads_ == 1) {
     for (std::int64_t i = 0; i < count; ++i) task(i, 0);
     return;
   }
+  if (!state_) state_ = Idle::list().take(threads_);
+  if (!state_) state_ = std::make_unique<State>(threads_);
+  State& s = *state_;
   if (s.workers.empty()) s.start();
   {
     const std::lock_guard lock(s.mutex);

@@ -8,8 +8,8 @@
 namespace convgrad {
 
 // Runs tasks 0 .. count-1 on up to `threads` threads, the caller being one of them. Threads are
-// started when a first run has more than one task, and wait for the next pool of as many when this
-// one is over. The first exception of a task ends the run and is thrown to the caller.
+// taken or started when a first run has more than one task, and wait for the next pool of as many
+// when this one is over. The first exception of a task ends the run and is thrown to the caller.
 class TaskPool {
  public:
   explicit TaskPool(int threads);
@@ -24,7 +24,8 @@ class TaskPool {
  private:
   struct State;
   struct Idle;
-  std::unique_ptr<State> state_;
+  const int threads_;
+  std::unique_ptr<State> state_;  // once there is more than one task
 };
 
 }  // namespace convgrad

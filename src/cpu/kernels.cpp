@@ -117,8 +117,9 @@ Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& 
   // and the bits of the result with it.
   const Kernel* best = nullptr;
   double best_seconds = 0;
+  const WgradProblem shape = with_channels(problem);
   for (const Kernel& kernel : kernels()) {
-    if (!kernel.why_not(with_channels(problem), machine).empty()) continue;
+    if (!kernel.why_not(shape, machine).empty()) continue;
     const double seconds = estimated_seconds(kernel, problem, machine);
     if (best == nullptr || seconds < best_seconds) {
       best = &kernel;

@@ -125,8 +125,9 @@ std::vector<std::string> known_instruction_sets() {
 }
 
 std::string lacks(const Machine& machine, std::initializer_list<const char*> sets) {
+  const std::vector<std::string>& has = machine.instruction_sets;
   for (const char* set : sets) {
-    if (std::ranges::count(machine.instruction_sets, set) == 0) {
+    if (std::ranges::find(has, std::string_view(set)) == has.end()) {
       return cat("the processor has no ", set);
     }
   }

@@ -230,7 +230,6 @@ Feasible<Plan> find_plan(const WgradProblem& problem, const Machine& machine,
   plan.problem = problem;
   plan.threads = options.threads > 0 ? options.threads : machine.threads;
   plan.schedule.chunks = chunk_grid(problem);
-  plan.schedule.slices = slice_grid(problem, plan.schedule.chunks);
   const bool limited = options.memory_limit_bytes > 0;
   plan.memory_limit_bytes = limited ? options.memory_limit_bytes : machine.memory_bytes;
   const std::int64_t dw_bytes = checked_mul(problem.dw_count(), 8, kWhat);
@@ -245,6 +244,7 @@ Feasible<Plan> find_plan(const WgradProblem& problem, const Machine& machine,
   } else if (options.backend == Backend::cuda) {
     why_not = add_cuda(plan, options, dw_bytes, limited);
   } else {
+    plan.schedule.slices = slice_grid(problem, plan.schedule.chunks);
     set_part(plan.schedule, {});
     set_blocks(plan, options, limited);
   }
