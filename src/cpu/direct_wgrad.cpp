@@ -1,5 +1,5 @@
 // direct_wgrad.cpp - for each output row and tap, sums over the row's pixels with 16 output
-// channels in registers: for depthwise and small groups, and portable for everything else.
+// channels of a group in registers, in plain C++.
 #include "cpu/direct_wgrad.hpp"
 
 #include <algorithm>
@@ -19,8 +19,7 @@ constexpr std::int64_t kTileK = 64;
 // they should stay in the second cache.
 constexpr std::int64_t kTileCells = 16384;
 
-// The pixels of one run have x[i*pixel + c*channel + lane*Depthwise]: in depthwise tiles cross
-// groups.
+// The pixels of one run have x[i*pixel + c*channel].
 template <typename Acc>
 struct Run {
   const Acc* x;
@@ -33,17 +32,17 @@ struct Run {
 // Adds a run to a tile of partial, 16 channels at a time: sums of more would not fit the registers.
 // It passes once for each of them, from a cache after the first time. With all 16 the number is
 // known to the compiler, which then keeps the sums in registers.
-template <bool Depthwise, typename Acc>
+template <typename Acc>
 void add_run(const Run<Acc>& run, std::int64_t c_count, std::int64_t k_count, std::int64_t K,
              double* partial) {
   for (std::int64_t c = 0; c < c_count; ++c) {
     for (std::int64_t k = 0; k < k_count; k += kLanes) {
-      const Acc* const x = run.x + c * run.x_channel + (Depthwise ? k : 0);
+      const Acc* const x = run.x + c * run.x_channel;
       Acc sum[kLanes] = {};
       const auto add = [&sum, x, dy = run.dy + k, run](auto lanes) {
         for (std::int64_t i = 0; i < run.pixels; ++i) {
           for (std::int64_t j = 0; j < lanes; ++j) {
-            sum[j] += x[i * run.x_pixel + (Depthwise ? j : 0)] * dy[i * run.dy_pixel + j];
+            sum[j] += x[i * run.x_pixel] * dy[i * run.dy_pixel + j];
           }
         }
       };
@@ -68,10 +67,8 @@ class DirectTile {
       : pb_(problem),
         block_(block),
         tile_(tile),
-        depthwise_(is_depthwise(problem)),
-        x_channels_(depthwise_ ? tile.k : tile.c),
         x_pack_(workspace),
-        dy_pack_(workspace + kMaxChunkPixels * x_channels_.size()) {}
+        dy_pack_(workspace + kMaxChunkPixels * tile.c.size()) {}
 
   void add_row(std::int64_t n, std::int64_t z, std::int64_t p, Range q, double* partial) {
     load_dy(n, z, p, q);
@@ -86,17 +83,11 @@ class DirectTile {
       load_x(x_offset(block_, n, d, h, w), inside.size());
       run_.dy = dy_pack_ + (inside.begin - q.begin) * run_.dy_pixel;
       double* cell = partial + (tap * pb_.group_c() + tile_.c.begin) * pb_.K + tile_.k.begin;
-      if (depthwise_) {
-        add_run<true>(run_, tile_.c.size(), tile_.k.size(), pb_.K, cell);
-      } else {
-        add_run<false>(run_, tile_.c.size(), tile_.k.size(), pb_.K, cell);
-      }
+      add_run(run_, tile_.c.size(), tile_.k.size(), pb_.K, cell);
     }
   }
 
  private:
-  static constexpr bool kSameType = std::is_same_v<Scalar, Acc>;
-
   // Loads dy of the row as [q][k].
   void load_dy(std::int64_t n, std::int64_t z, std::int64_t p, Range q) {
     const Scalar* source = static_cast<const Scalar*>(block_.dy) +
@@ -110,30 +101,26 @@ class DirectTile {
   void load_x(std::int64_t offset, std::int64_t pixels) {
     const std::int64_t pixel_stride = block_.x_strides.spatial[2] * pb_.axis[2].stride;
     const std::int64_t channel_stride = block_.x_strides.c;
-    const std::int64_t group = depthwise_ ? 0 : tile_.k.begin / pb_.group_k();
+    const std::int64_t group = tile_.k.begin / pb_.group_k();
     const Scalar* source = static_cast<const Scalar*>(block_.x) + offset +
-                           (group * pb_.group_c() + x_channels_.begin) * channel_stride;
+                           (group * pb_.group_c() + tile_.c.begin) * channel_stride;
     run_.pixels = pixels;
-    if constexpr (kSameType) {
-      if (!depthwise_ || channel_stride == 1) {
-        run_.x = source;
-        run_.x_pixel = pixel_stride;
-        run_.x_channel = channel_stride;
-        return;
-      }
+    if constexpr (std::is_same_v<Scalar, Acc>) {
+      run_.x = source;
+      run_.x_pixel = pixel_stride;
+      run_.x_channel = channel_stride;
+    } else {
+      run_.x = x_pack_;
+      run_.x_pixel = tile_.c.size();
+      run_.x_channel = 1;
+      pack_pixels(source, pixels, pixel_stride, tile_.c.size(), channel_stride, x_pack_,
+                  run_.x_pixel);
     }
-    run_.x = x_pack_;
-    run_.x_pixel = x_channels_.size();
-    run_.x_channel = 1;
-    pack_pixels(source, pixels, pixel_stride, x_channels_.size(), channel_stride, x_pack_,
-                run_.x_pixel);
   }
 
   const WgradProblem& pb_;
   const Block& block_;
   const Tile& tile_;
-  const bool depthwise_;
-  const Range x_channels_;  // of the group, in depthwise of all groups
   Acc* x_pack_;
   Acc* dy_pack_;
   Run<Acc> run_{};
@@ -142,26 +129,23 @@ class DirectTile {
 std::string why_not(const WgradProblem&, const Machine&) { return ""; }
 
 TileSteps tile_steps(const WgradProblem& problem) {
-  const bool depthwise = is_depthwise(problem);
-  const std::int64_t k_step = std::min(kTileK, depthwise ? problem.K : problem.group_k());
+  const std::int64_t k_step = std::min(kTileK, problem.group_k());
   const std::int64_t tap_step = std::clamp<std::int64_t>(kTileCells / k_step, 1, problem.taps());
   const std::int64_t c_step =
       std::clamp<std::int64_t>(kTileCells / k_step / tap_step, 1, problem.group_c());
-  return {tap_step, c_step, k_step, depthwise};
+  return {tap_step, c_step, k_step};
 }
 
 std::int64_t workspace_bytes(const WgradProblem& problem) {
   const TileSteps steps = tile_steps(problem);
-  const std::int64_t x_channels = is_depthwise(problem) ? steps.k : steps.c;
-  return kMaxChunkPixels * (x_channels + steps.k) * dtype_bytes(accumulator_dtype(problem.dtype));
+  return kMaxChunkPixels * (steps.c + steps.k) * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
 // A vector has 16 lanes, however few output channels there are.
 double estimated_seconds(const WgradProblem& problem) {
   const double pixels = static_cast<double>(term_count(problem));
   const double cells = static_cast<double>(problem.dw_count());
-  const std::int64_t channels = is_depthwise(problem) ? problem.K : problem.group_k();
-  const double lanes = static_cast<double>(std::min(channels, kLanes));
+  const double lanes = static_cast<double>(std::min(problem.group_k(), kLanes));
   const double peak = problem.dtype == DType::f64 ? 3e9 : 5e9;  // multiply-adds a second
   return pixels * cells * (kLanes / lanes) / peak;
 }

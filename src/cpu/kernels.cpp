@@ -9,15 +9,6 @@
 #include "engine/kernel.hpp"
 
 namespace convgrad {
-namespace {
-// The kernels that not every build has, for either processor.
-constexpr std::string_view kOfAarch64[] = {"streaming_neon", "outer_product_neon"};
-constexpr std::string_view kOfX86[] = {"streaming_avx512",         "streaming_avx2",
-                                       "outer_product_amx",        "outer_product_amx_fp16",
-                                       "outer_product_amx_bf16x3", "outer_product_avx512_bf16",
-                                       "outer_product_avx512",     "outer_product_avx2"};
-
-}  // namespace
 
 std::span<const Kernel> kernels() {
   // They are listed in this order; auto takes the first of those that take equally long.
@@ -75,12 +66,6 @@ const Kernel& find_kernel(std::string_view name) {
   for (const Kernel& kernel : kernels()) {
     if (kernel.name == name) return kernel;
     names.emplace_back(kernel.name);
-  }
-  const bool of_x86 = std::ranges::count(kOfX86, name) > 0;
-  if (of_x86 || std::ranges::count(kOfAarch64, name) > 0) {
-    throw Error(ErrorKind::unavailable, "--algorithm: ", name, " is for ",
-                of_x86 ? "x86-64" : "aarch64",
-                " processors, and this program is compiled for others; expected ", join_or(names));
   }
   if (name == "reference") {
     throw Error(ErrorKind::usage, "--algorithm: 'reference' is not one of the kernels",

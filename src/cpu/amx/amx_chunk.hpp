@@ -51,7 +51,6 @@ class AmxChunks {
     for (first[0] = 0; first[0] < at_.pb.axis[0].taps; first[0] += step[0]) {
       for (first[1] = 0; first[1] < at_.pb.axis[1].taps; first[1] += step[1]) {
         for (first[2] = 0; first[2] < at_.pb.axis[2].taps; first[2] += step[2]) {
-          if (!once && !sees_any(first, step)) continue;
           if (!once) packer_.pack_x(first, x);
           add_taps(first, step, partial);
         }
@@ -107,14 +106,6 @@ class AmxChunks {
     const std::size_t axes = at_.shape.sharing.wide ? 2 : 3;
     for (std::size_t a = 0; a < axes; ++a) {
       if (outputs_of(a, first[a] + tap[a]).size() <= 0) return false;
-    }
-    return true;
-  }
-
-  // Tells whether the one tap of each axis whose taps share no packing sees x from somewhere.
-  bool sees_any(const AmxTap& first, const AmxTap& step) const {
-    for (std::size_t a = 0; a < 3; ++a) {
-      if (step[a] == 1 && outputs_of(a, first[a]).size() <= 0) return false;
     }
     return true;
   }
