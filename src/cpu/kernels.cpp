@@ -82,11 +82,23 @@ WgradProblem with_channels(const WgradProblem& problem) {
   return result;
 }
 
+WgradProblem with_row_of_images(const WgradProblem& problem) {
+  WgradProblem result = problem;
+  const bool is_pixel = std::ranges::all_of(problem.axis, [](const SpatialAxis& axis) {
+    return axis.in == 1 && axis.out == 1 && axis.taps == 1 && axis.pad_before == 0;
+  });
+  if (!is_pixel || problem.N < 2 || problem.N > kMaxChunkPixels) return result;
+  result.N = 1;
+  result.axis[2] = {problem.N, problem.N};
+  result.channels_last = true;
+  return result;
+}
+
 double estimated_seconds(const Kernel& kernel, const WgradProblem& problem,
                          const Machine& machine) {
   // Twice as much would lead from AMX to streaming, where that is slower.
   const bool slow = kernel.slow_beside_amx && lacks(machine, {"amx_bf16"}).empty();
-  return kernel.estimated_seconds(with_channels(problem)) * (slow ? 1.5 : 1);
+  return kernel.estimated_seconds(with_row_of_images(with_channels(problem))) * (slow ? 1.5 : 1);
 }
 
 Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,

@@ -26,6 +26,8 @@ class CpuSum final : public BlockSum {
       : plan_(plan),
         cpu_(*plan_.cpu()),
         pool_(pool),
+        seen_(with_row_of_images(plan_.problem)),
+        chunks_(is_row() ? cpu_.kernel->chunks(seen_) : plan_.schedule.chunks),
         tiles_(tiles_of(plan_.problem, cpu_.steps)),
         partials_(plan_.memory.partials, "partial gradients"),
         workspaces_(plan_.memory.workspaces, "the kernel's workspaces"),
@@ -36,7 +38,8 @@ class CpuSum final : public BlockSum {
     }
   }
 
-  void add(const Block& block, std::int64_t index, const Progress&) override {
+  void add(const Block& images, std::int64_t index, const Progress&) override {
+    const Block block = is_row() ? row_of(images) : images;
     std::vector<SliceRun> runs = runs_in(plan_.schedule.blocks.chunk_range(index));
     if (tree_.holds_all()) {
       // Few slices are uneven: a long one that begins last would keep one thread alone.
@@ -76,6 +79,16 @@ class CpuSum final : public BlockSum {
   }
 
  private:
+  bool is_row() const { return seen_.N != plan_.problem.N; }
+  Block row_of(Block block) const {
+    const Range all = {0, seen_.axis[2].out};
+    block.pixels = {Range{0, 1}, {0, 1}, {0, 1}, all};
+    block.input = {Range{0, 1}, {0, 1}, all};
+    block.x_strides = box_strides(seen_, seen_.C, {1, 1, all.end});
+    block.dy_strides = box_strides(seen_, seen_.K, {1, 1, all.end});
+    return block;
+  }
+
   // Slices without a chunk in the block make no tasks.
   std::vector<SliceRun> runs_in(Range chunks) {
     const SliceGrid& slices = plan_.schedule.slices;
@@ -107,8 +120,7 @@ class CpuSum final : public BlockSum {
     std::byte* const workspace =
         workspaces_.data() + plan_.memory.workspaces / plan_.threads * worker;
     try {
-      cpu_.kernel->accumulate(plan_.problem, plan_.schedule.chunks, block, run.run, tiles_[tile],
-                              workspace, sums);
+      cpu_.kernel->accumulate(seen_, chunks_, block, run.run, tiles_[tile], workspace, sums);
     } catch (...) {
       tree_.cancel();
       throw;
@@ -136,6 +148,8 @@ class CpuSum final : public BlockSum {
   const Plan plan_;
   const CpuPlan& cpu_;  // of plan_
   TaskPool& pool_;
+  const WgradProblem seen_;     // by the kernel
+  const ChunkGrid chunks_;      // of that
   std::int64_t partition_ = 0;  // the first that is not over
   const std::vector<Tile> tiles_;
   std::byte* result_ = nullptr;  // of round_to_result()

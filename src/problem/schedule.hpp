@@ -63,7 +63,7 @@ struct ChunkRun {
 
 // Changes whenever the cut of the sum or the order of its additions does, on the processor or on a
 // device: partial gradients of different versions do not add up to the bits of one run.
-inline constexpr int kScheduleVersion = 15;
+inline constexpr int kScheduleVersion = 16;
 
 // Slices come in `partitions` contiguous partitions of chunks (what one process of several works
 // on), each dealt out to `interleave` slices in turn (so that a block of any size feeds all
