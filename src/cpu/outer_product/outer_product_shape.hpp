@@ -313,40 +313,44 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   TileForm form;
   const std::int64_t c = tile.c.size(), k = tile.k.size();
   const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
-  // A swapped sum is turned round, which takes as long as two vectors of a pixel. Half of a vector
-  // of 64 bytes may be the last.
+  // Half of a vector of 64 bytes may be the last.
   const std::int64_t lanes = isa.max_columns / 2,
                      part = lanes == std::int64_t{64 / sizeof(Element)} ? lanes / 2 : lanes;
-  const std::int64_t steps =
-      std::min(kMaxChunkPixels, ceil_div(term_count(problem), kIsPair<Element> ? 2 : 1));
-  const double turning = 2 * static_cast<double>(k * rows) / static_cast<double>(steps);
-  // The side that fills whole vectors better is in vectors.
   const RegisterTile plain = register_tile(isa, rows, k, part);
   const RegisterTile swapped = register_tile(isa, k, rows, part);
-  form.swapped = swapped.cost + turning < plain.cost;
-  form.x_step = form.swapped ? swapped.columns : plain.rows;
-  form.k_step = form.swapped ? swapped.rows : plain.columns;
-  if (!problem.channels_last || dtype_bytes(problem.dtype) != std::int64_t{sizeof(Element)}) {
-    return form;
-  }
   // What is loaded as a vector, or half of one, is there: behind the last there may be nothing. One
   // that would end there begins earlier, in a tile that is not the first and has enough sums. (With
   // narrow vectors that are not aligned, packing is faster.)
-  std::int64_t& step = form.swapped ? form.x_step : form.k_step;
-  const std::int64_t side = form.swapped ? rows : k,
-                     height = form.swapped ? form.k_step : form.x_step;
-  const bool is_whole = side % part == 0, is_one = side == step;
-  if (!is_whole && (part == lanes || (is_one && (side <= lanes || height < 8)))) return form;
+  const auto can_load = [&](const RegisterTile& one, std::int64_t side) {
+    return side % part == 0 ||
+           (part < lanes && (side > one.columns || (side > lanes && one.rows >= 8)));
+  };
   // Joined rows are side by side in x, too, where taps are. They read dy so few times that a copy
   // does not pay. What pixels see beside padding is copied: panels have room for few channels.
   const SpatialAxis& w = problem.axis[2];
   const bool in_x = !panels.joined || (problem.groups == 1 && w.dilation == 1 &&
                                        (c <= kFewChannels || !sees_padding(w)));
-  form.in_place = in_x && reads_tensors(isa, problem);
-  form.dy_in_place = form.in_place || (panels.joined && k == problem.K);
+  const bool in_layout =
+      problem.channels_last && dtype_bytes(problem.dtype) == std::int64_t{sizeof(Element)};
+  const bool may_read = in_layout && in_x && reads_tensors(isa, problem);
+  // The side that fills whole vectors better is in vectors. A swapped sum is turned round, which
+  // takes as long as two vectors of a pixel; a value that is packed as long as one.
+  const std::int64_t steps =
+      std::min(kMaxChunkPixels, ceil_div(term_count(problem), kIsPair<Element> ? 2 : 1));
+  const double turning = 2 * static_cast<double>(k * rows) / static_cast<double>(steps);
+  const double packing = may_read ? static_cast<double>(rows + k) : 0;
+  form.swapped = swapped.cost + turning + (can_load(swapped, rows) ? 0 : packing) <
+                 plain.cost + (can_load(plain, k) ? 0 : packing);
+  form.x_step = form.swapped ? swapped.columns : plain.rows;
+  form.k_step = form.swapped ? swapped.rows : plain.columns;
+  const bool loads = form.swapped ? can_load(swapped, rows) : can_load(plain, k);
+  form.in_place = may_read && loads;
+  form.dy_in_place = form.in_place || (in_layout && loads && panels.joined && k == problem.K);
   if (!form.dy_in_place) return form;
   form.part = part;
-  if (!is_whole && is_one) step = lanes;
+  std::int64_t& step = form.swapped ? form.x_step : form.k_step;
+  const std::int64_t side = form.swapped ? rows : k;
+  if (side % part != 0 && side == step) step = lanes;
   return form;
 }
 
