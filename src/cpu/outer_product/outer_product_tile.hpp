@@ -32,6 +32,9 @@ class RunList {
   }
   void skip(std::int64_t calls) { calls_left_ -= calls; }
 
+  // Runs end with pieces of memory: listing those of few lines would take longer than waiting.
+  static constexpr std::int64_t kLeastPiece = 4 * LineCursor::kLineBytes;
+
   // Is called before each call: returns the panels' runs, or parts of them if it fetches lines.
   template <typename Panels>
   std::span<const PanelRun> list(const Panels& panels) {
@@ -56,9 +59,6 @@ class RunList {
   }
 
  private:
-  // Runs end with pieces of memory: listing those of few lines would take longer than waiting.
-  static constexpr std::int64_t kLeastPiece = 4 * LineCursor::kLineBytes;
-
   // Lines are so many pixels apart, at most: one with each pixel keeps loads waiting.
   static constexpr std::int64_t kMostApart = 4;
 

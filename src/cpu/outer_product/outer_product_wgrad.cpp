@@ -62,7 +62,10 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
                        static_cast<double>(shape.groups);
   const double products = cost * filter_rows / peak;
   const bool copies = panels.joined && problem.groups == 1 && dtype_bytes(problem.dtype) >= 4;
-  double packing = moves * 0.3e-9 + tiles * (copies ? 3e-9 : 15e-9);
+  // Floats of groups that are not fetched ahead come twice as slowly.
+  const bool waits = problem.dtype == DType::f32 && problem.groups > 1 &&
+                     shape.groups * shape.c * 4 < RunList::kLeastPiece;
+  double packing = moves * (waits ? 0.6e-9 : 0.3e-9) + tiles * (copies ? 3e-9 : 15e-9);
   // In place, few channels cost little more. (More were compared with AMX only when packed.)
   if (c <= kFewChannels && tile_form(isa, problem, panels, {{}, {0, c}, {0, shape.k}}).in_place) {
     packing = products / 4;
