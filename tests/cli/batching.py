@@ -2,14 +2,10 @@
 import json
 import re
 
-from harness import CliTest, parse_report
+from harness import SmallTest, parse_report
 
 
-class BatchTest(CliTest):
-    def setUp(self):
-        super().setUp()
-        self.use_small()
-
+class BatchTest(SmallTest):
     def job(self, **more):
         """The fields of self.problem, with an output if nothing else is asked for."""
         if not {"output", "golden", "result", "command"} & set(more):

@@ -408,12 +408,6 @@ class CliTest(unittest.TestCase):
     def bash(self, line, **more):
         return bash(line, self.folder, **more)
 
-    def use_small(self):
-        """A problem with its tensors in files, and the bytes that its gradient must have."""
-        self.problem = small("conv2d")
-        self.problem.save(self.folder)
-        self.want = npy_bytes("float32", self.problem.expected())
-
     def read(self, name):
         """The bytes of a file of the folder."""
         return (self.folder / name).read_bytes()
@@ -475,3 +469,13 @@ class CliTest(unittest.TestCase):
         self.assertEqual((kind, values.shape), (dtype, expected.shape))
         np.testing.assert_array_equal(values, kept(kind, expected))
         self.fail(f"same values, other bytes: {got[:128]!r} for {want[:128]!r}")
+
+
+class SmallTest(CliTest):
+    """With a problem whose tensors are in files, and the bytes that its gradient must have."""
+
+    def setUp(self):
+        super().setUp()
+        self.problem = small("conv2d")
+        self.problem.save(self.folder)
+        self.want = npy_bytes("float32", self.problem.expected())

@@ -9,8 +9,8 @@ import unittest
 import zipfile
 
 import numpy as np
-from harness import (BINARY, DTYPES, OPS, SANITIZED, CliTest, Problem, clean_environment,
-                     npy_bytes, round_to, save, small)
+from harness import (BINARY, DTYPES, OPS, SANITIZED, CliTest, Problem, SmallTest,
+                     clean_environment, npy_bytes, round_to, save, small)
 
 USAGE, INPUT, RUNTIME = 2, 3, 5
 SAFETENSORS = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
@@ -38,14 +38,13 @@ def safetensors_bytes(tensors):
     return struct.pack("<Q", len(text)) + text + payload
 
 
-class ArchiveTest(CliTest):
-    def members(self, problem, dtype="float32", fortran=False):
-        """{name: .npy bytes} of a problem's tensors."""
-        return {f"{name}.npy": npy_bytes(dtype, problem.stored(values), "F" if fortran else "C")
-                for name, values in (("x", problem.x), ("dy", problem.dy))}
+def members_of(problem, dtype="float32", fortran=False):
+    """{name: .npy bytes} of a problem's tensors."""
+    return {f"{name}.npy": npy_bytes(dtype, problem.stored(values), "F" if fortran else "C")
+            for name, values in (("x", problem.x), ("dy", problem.dy))}
 
 
-class Gradients(ArchiveTest):
+class Gradients(CliTest):
     """The same bits from a member as from a file."""
 
     def check(self, problem, dtype, *names, more=()):
@@ -64,7 +63,7 @@ class Gradients(ArchiveTest):
         for i, (op, dtype) in enumerate(itertools.product(OPS, DTYPES)):
             last, fortran = (i + i // 4) % 2 == 0, i % 3 == 0
             problem = small(op, last=last)
-            members = self.members(problem, dtype, fortran)
+            members = members_of(problem, dtype, fortran)
             self.write("s.npz", zip_bytes(members))
             self.write("c.npz", zip_bytes(members, zipfile.ZIP_DEFLATED))
             self.write("t.safetensors", safetensors_bytes(
@@ -72,29 +71,17 @@ class Gradients(ArchiveTest):
             self.check(problem, dtype, ("s.npz:x", "s.npz:dy"), ("c.npz:x", "c.npz:dy.npy"),
                        ("t.safetensors:x", "dy.npy"), ("c.npz:x", "t.safetensors:dy"), ("x.npy", "s.npz:dy"))
 
-    def test_blocks_of_images_and_of_rows(self):
-        # 24 MiB for the program: blocks become small, of rows where a limit forces them.
-        problem = Problem(n=6, size=(40, 30), c=16, k=8, taps=(3, 3), padding="same")
-        for fortran in (False, True):
-            members = self.members(problem, "float32", fortran)
-            self.write("s.npz", zip_bytes(members))
-            self.write("c.npz", zip_bytes(members, zipfile.ZIP_DEFLATED))
-            for limit in ("25MiB", "26MiB", "64MiB"):
-                self.check(problem, "float32", ("s.npz:x", "s.npz:dy"), ("c.npz:x", "c.npz:dy"),
-                           more=("--memory-limit", limit, "-t", "1"))
 
-
-class Commands(ArchiveTest):
+class Commands(SmallTest):
     """Every flag that takes a tensor."""
 
     def setUp(self):
         super().setUp()
-        self.use_small()
         self.assert_quiet(self.run_here(*self.problem.args()))
         dw = self.read("dw.npy")
         sizes = io.BytesIO()
         np.save(sizes, np.array(self.problem.filter_sizes()))
-        members = {**self.members(self.problem), "dw.npy": dw, "sizes.npy": sizes.getvalue()}
+        members = {**members_of(self.problem), "dw.npy": dw, "sizes.npy": sizes.getvalue()}
         self.write("s.npz", zip_bytes(members))
         self.write("c.npz", zip_bytes(members, zipfile.ZIP_DEFLATED))
         self.args = [*self.problem.flags(), "-i", "c.npz:x", "-g", "s.npz:dy"]
@@ -160,6 +147,8 @@ class Commands(ArchiveTest):
                 ([*base, "o.npy", "--json=c.npz"], USAGE, "--json=c.npz is the --input"),
                 (["verify", *base, "c.npz", "--golden", "s.npz:dw"], USAGE, "archive of --input")):
             self.refuses(status, [part], *args)
+        filters = self.problem.flags(["--filter-sizes", "s.npz:sizes"])
+        self.refuses(USAGE, ["--output", "--filter-sizes", "s.npz"], *filters, "-i", "x.npy", "-g", "dy.npy", "-o", "s.npz")
         self.assert_one_error(self.run_here(*base, "o.npy", "--json=n.npz:report"), INPUT, "expected a file of its own")
 
     def test_a_name_like_an_archives_may_be_written(self):
@@ -169,13 +158,12 @@ class Commands(ArchiveTest):
         self.assertEqual(self.read("dw.npy:1"), self.read("dw.npy"))
 
 
-class Refusals(ArchiveTest):
+class Refusals(SmallTest):
     """One line that names the archive, the member and what to do; status 3; no output."""
 
     def setUp(self):
         super().setUp()
-        self.use_small()
-        self.members_ = self.members(self.problem)
+        self.members_ = members_of(self.problem)
 
     def test_standard_input_is_no_archive(self):
         data = zip_bytes(self.members_)
@@ -202,7 +190,7 @@ class Refusals(ArchiveTest):
             self.refuses(INPUT, ["CRC"], *self.problem.args("-", x="w.npz:x"))
 
 
-class Memory(ArchiveTest):
+class Memory(CliTest):
     """A deflated member is streamed; only what cannot be is held, within the limit."""
 
     def setUp(self):
@@ -240,12 +228,11 @@ class Memory(ArchiveTest):
             self.assert_quiet(self.run_here(*self.args, "-i", "f.npz:x"))
 
 
-class Pipes(ArchiveTest):
+class Pipes(SmallTest):
     """Tensors through standard input and output."""
 
     def setUp(self):
         super().setUp()
-        self.use_small()
         self.write("golden.npy", self.want)
 
     def shell(self, line):

@@ -2,7 +2,7 @@
 import itertools
 
 import numpy as np
-from harness import ALGORITHMS, DTYPES, OPS, CliTest, npy_bytes, save, small
+from harness import ALGORITHMS, DTYPES, OPS, CliTest, SmallTest, npy_bytes, save, small
 
 
 class EveryOp(CliTest):
@@ -18,11 +18,7 @@ class EveryOp(CliTest):
                     self.assert_computes(small(op, last), dtype, *way)
 
 
-class Options(CliTest):
-    def setUp(self):
-        super().setUp()
-        self.use_small()
-
+class Options(SmallTest):
     def test_accumulate(self):
         for dtype, form in (*((dtype, "HWIO") for dtype in DTYPES), ("float32", "OIHW")):
             with self.subTest(dtype=dtype, form=form):

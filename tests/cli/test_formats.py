@@ -8,7 +8,7 @@ import termios
 import zipfile
 
 import numpy as np
-from harness import CliTest, at_a_terminal, save
+from harness import SmallTest, at_a_terminal, save
 
 USAGE, INPUT = 2, 3
 DTYPES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
@@ -25,10 +25,9 @@ def read_safetensors(content):
             for name, entry in header.items()}
 
 
-class FormatsTest(CliTest):
+class FormatsTest(SmallTest):
     def setUp(self):
         super().setUp()
-        self.use_small()
         self.args = self.problem.args()[:4] + self.problem.flags()
         self.before = self.contents()
 

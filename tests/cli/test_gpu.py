@@ -5,7 +5,7 @@ import shutil
 import time
 import unittest
 
-from harness import BINARY, DTYPES, OPS, CliTest, run, small
+from harness import BINARY, DTYPES, OPS, SmallTest, run, small
 
 
 def why_no_device():
@@ -19,11 +19,7 @@ WHY = why_no_device()
 DRIVER = os.environ.get("CONVGRAD_TEST_DRIVER", "")
 
 
-class WithoutDevice(CliTest):
-    def setUp(self):
-        super().setUp()
-        self.use_small()
-
+class WithoutDevice(SmallTest):
     def test_hidden_devices_are_reported_at_once(self):
         for command in ([], ["verify"]):
             start = time.monotonic()
@@ -74,11 +70,7 @@ class WithoutDevice(CliTest):
 
 
 @unittest.skipIf(WHY, WHY)
-class OnDevice(CliTest):
-    def setUp(self):
-        super().setUp()
-        self.use_small()
-
+class OnDevice(SmallTest):
     def test_every_op_and_dtype(self):
         for op, dtype, last in itertools.product(OPS, DTYPES, (True, False)):
             with self.subTest(op=op, dtype=dtype, last=last):

@@ -10,7 +10,7 @@ import unittest
 import numpy as np
 
 from faults import INJECT
-from harness import (BINARY, DTYPES, ERROR, SANITIZED, CliTest, Problem, clean_environment, parse_report,
+from harness import (BINARY, DTYPES, ERROR, SANITIZED, Problem, SmallTest, clean_environment, parse_report,
                      raw_npy, save, wait_until)
 from test_ranges import PROBLEMS, RangesTest
 
@@ -29,9 +29,8 @@ def read_bytes(pid):
     return int(re.search(r"rchar: (\d+)", pathlib.Path(f"/proc/{pid}/io").read_text()).group(1))
 
 
-class Module(CliTest):
+class Module(SmallTest):
     def test_a_program_without_it_says_so(self):
-        self.use_small()
         lonely = self.folder / "convgrad"
         shutil.copy(BINARY, lonely)
         self.refuses(4, [re.compile("^--mpi: .*install ")], "--mpi", *self.problem.args(), program=lonely)

@@ -4,14 +4,10 @@ import shutil
 import unittest
 
 from faults import INJECT
-from harness import CliTest
+from harness import SmallTest
 
 
-class OpenBlas(CliTest):
-    def setUp(self):
-        super().setUp()
-        self.use_small()
-
+class OpenBlas(SmallTest):
     def found_first(self, make):
         """An environment in which what make(path) puts there is found as OpenBLAS."""
         (self.folder / "lib").mkdir(exist_ok=True)

@@ -9,17 +9,16 @@ import time
 import unittest
 
 import numpy as np
-from harness import (SANITIZED, THREAD_SANITIZED, CliTest, Problem, cpu_seconds, npy_bytes, run, save, small, start,
+from harness import (SANITIZED, THREAD_SANITIZED, CliTest, Problem, SmallTest, cpu_seconds, run, save, start,
                      wait_until)
 
 OLD = b"an old gradient, precious"
 USAGE = 2
 
 
-class OutputTest(CliTest):
+class OutputTest(SmallTest):
     def setUp(self):
         super().setUp()
-        self.use_small()
         self.before = self.listing()
 
 
@@ -114,13 +113,6 @@ class Streams(OutputTest):
     def test_accumulate_needs_a_file(self):
         os.mkfifo(self.folder / "fifo")
         self.refuses(2, ["--accumulate", "fifo"], *self.problem.args("fifo"), "--accumulate")
-
-    def test_the_archive_of_filter_sizes_is_kept(self):
-        sizes = [*self.problem.taps, self.problem.c, self.problem.k]
-        np.savez(self.folder / "f.npz", sizes=np.array(sizes), x=np.ones(3))
-        self.refuses(2, ["--output", "--filter-sizes", "f.npz"],
-                     *self.problem.args("f.npz", filter_flags=["--filter-sizes", "f.npz:sizes"]))
-        self.assertEqual(self.run_here(*self.problem.args(filter_flags=["--filter-sizes", "f.npz:sizes"])).status, 0)
 
 
 class Failures(OutputTest):
@@ -232,21 +224,6 @@ class Signals(OutputTest):
         wait_until(lambda: cpu_seconds(process.pid) > before + 0.2, process)
         self.stop(process, signal.SIGTERM)
         self.assertEqual(process.returncode, 143)
-
-
-class Race(OutputTest):
-    def test_two_writers(self):
-        other = small("conv2d", seed=9)
-        other.save(self.folder, x="x2.npy", dy="dy2.npy")
-        wants = {self.want, npy_bytes("float32", other.expected())}
-        for _ in range(5):
-            processes = [start(*self.problem.args(), cwd=self.folder),
-                         start(*other.args(x="x2.npy", dy="dy2.npy"), cwd=self.folder)]
-            for process in processes:
-                self.assertEqual(process.communicate(timeout=60), (b"", b""))
-                self.assertEqual(process.returncode, 0)
-            self.assertIn(self.read("dw.npy"), wants)
-        self.assertEqual(self.listing(), sorted([*self.before, "dw.npy", "x2.npy", "dy2.npy"]))
 
 
 class Startup(CliTest):

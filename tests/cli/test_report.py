@@ -3,17 +3,11 @@ import hashlib
 import os
 
 import numpy as np
-from harness import ALL_ALGORITHMS, CliTest, PROCESSOR, Problem, npy_bytes, parse_report, raw_npy, save
+from harness import ALL_ALGORITHMS, PROCESSOR, Problem, SmallTest, npy_bytes, parse_report, raw_npy, save
 from verifying import VerifyTest
 
 
-class ReportTest(CliTest):
-    def setUp(self):
-        super().setUp()
-        self.use_small()
-
-
-class Compute(ReportTest):
+class Compute(SmallTest):
     def test_fields(self):
         report = self.report(*self.problem.args(), "-t", 2)
         self.assertEqual(list(report), ["schema", "command", "command_line", "status", "exit_code",
@@ -103,7 +97,7 @@ class Compute(ReportTest):
         self.assertIsNone(self.report("info")["tool"]["blas"]["OPENBLAS_CORETYPE"])
 
 
-class Errors(ReportTest):
+class Errors(SmallTest):
     def test_hints(self):
         # The part of a message that says what to do, and no other.
         save(self.folder / "a; use b.npy", [1.0])
@@ -150,7 +144,7 @@ class Verify(VerifyTest):
         self.assertGreaterEqual(result.status, 2)
 
 
-class Info(ReportTest):
+class Info(SmallTest):
     def test_a_report_replaces_nothing_but_a_report(self):
         self.write("jobs.jsonl", b'{"op": "conv2d"}\n')
         save(self.folder / "other.npy", np.ones(3))
@@ -189,7 +183,7 @@ class Info(ReportTest):
             self.assertIn(part, text.out)
 
 
-class Determinism(ReportTest):
+class Determinism(SmallTest):
     def test_same_report_but_for_the_times(self):
         def stable():
             report = self.report(*self.problem.args())

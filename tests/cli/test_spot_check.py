@@ -4,7 +4,7 @@ import os
 import shutil
 import unittest
 
-from harness import CliTest
+from harness import SmallTest
 
 WRONG_BLAS = os.environ.get("CONVGRAD_WRONG_BLAS", "")
 SAID = ("im2col_gemm computes a wrong gradient: ", " elements that were checked, the first [", ": got ", ", expected ",
@@ -12,10 +12,9 @@ SAID = ("im2col_gemm computes a wrong gradient: ", " elements that were checked,
 
 
 @unittest.skipUnless(WRONG_BLAS, "CONVGRAD_WRONG_BLAS does not name a library")
-class SpotCheck(CliTest):
+class SpotCheck(SmallTest):
     def setUp(self):
         super().setUp()
-        self.use_small()
         (self.folder / "lib").mkdir()
         shutil.copy(WRONG_BLAS, self.folder / "lib/libopenblas.so.0")
         self.env = {"LD_LIBRARY_PATH": f"{self.folder / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
