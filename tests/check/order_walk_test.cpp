@@ -142,6 +142,13 @@ TEST_CASE("parts are found by which an order walks far, whichever that is") {
   using Sign = std::function<bool(const Term&)>;
   using Key = std::function<double(const Term&)>;
   const auto number = [](std::int64_t value) { return static_cast<double>(value); };
+  const auto morton = [=](const Term& t) {  // the bits of p and q in turns
+    std::int64_t place = 0;
+    for (int bit = 0; bit < 4; ++bit) {
+      place += (t.p >> bit & 1) << (2 * bit + 1) | (t.q >> bit & 1) << 2 * bit;
+    }
+    return number(place);
+  };
   const std::pair<Sign, Key> orders[] = {
       {[](const Term& t) { return t.n % 2 == 0; }, [=](const Term& t) { return number(t.n % 2); }},
       {[](const Term& t) { return t.n % 3 == 0; }, [=](const Term& t) { return number(t.n % 3); }},
@@ -153,7 +160,11 @@ TEST_CASE("parts are found by which an order walks far, whichever that is") {
       {[](const Term& t) { return t.p < 8; }, [=](const Term& t) { return number(t.p); }},
       {[](const Term& t) { return t.p + t.q < 16; },
        [=](const Term& t) { return number(t.p + t.q); }},  // a wavefront
-      {[](const Term& t) { return t.n < 15; }, [=](const Term& t) { return number(t.n); }}};
+      {[](const Term& t) { return t.n < 15; }, [=](const Term& t) { return number(t.n); }},
+      {[](const Term& t) { return t.q % 13 < 7; }, [=](const Term& t) { return number(t.q % 13); }},
+      {[](const Term& t) { return (t.p % 3 + t.q % 3) % 2 != 0; },
+       [=](const Term& t) { return number(t.p % 3 * 3 + t.q % 3); }},
+      {[](const Term& t) { return (t.p < 8) == (t.q < 8); }, morton}};
   for (const auto& order : orders) {
     std::vector<float> dy(count);
     for (std::size_t i = 0; i < count; ++i) {

@@ -83,29 +83,6 @@ class OrdersTest(VerifyTest):
                 self.assertEqual(self.compare("--result", "r.npy", "--fail-assumed", status=1)["reason"], "assumed")
                 self.judge(in_sequence(terms.reshape(-1, 8, 8)), "--fail-assumed")
 
-    def test_any_turns_tiles_diagonals_and_curves(self):
-        def morton(p, q):
-            return sum((p >> bit & 1) << 2 * bit + 1 | (q >> bit & 1) << 2 * bit for bit in range(4))
-
-        n, size = 24, 16
-        for what, part, sign in (
-                ("3 turns", lambda n, p, q: n % 3, lambda n, p, q: np.where(n % 3 < 2, n % 3, n % 2)),
-                ("13 turns of columns", lambda n, p, q: q % 13, lambda n, p, q: q % 13 < 7),
-                ("2 axes", lambda n, p, q: p % 2 * 2 + q % 2, lambda n, p, q: (p + q) % 2),
-                ("3x3 tiles", lambda n, p, q: p % 3 * 3 + q % 3, lambda n, p, q: (p % 3 + q % 3) % 2),
-                ("diagonals", lambda n, p, q: (p * size + q) % 3, lambda n, p, q: (p + q) % 3 == 0),
-                ("8x8 tiles outermost", lambda n, p, q: p // 8 * 2 + q // 8, lambda n, p, q: (p < 8) == (q < 8)),
-                ("a wavefront", lambda n, p, q: p + q, lambda n, p, q: (p < 8) == (q < 8)),
-                ("Morton's curve", lambda n, p, q: morton(p, q), lambda n, p, q: (p < 8) == (q < 8)),
-                ("a band of images", lambda n, p, q: n // 12, lambda n, p, q: (n < 12) == (n % 2 == 0))):
-            with self.subTest(what):
-                terms = self.pointwise(n, size, 8, 8, sign)
-                at = part(*np.meshgrid(*map(np.arange, (n, size, size)), indexing="ij"))
-                if len(np.unique(at)) > 16:  # one sum along a curve
-                    self.judge(in_sequence(terms.reshape(-1, 8, 8)[np.argsort(at.ravel(), kind="stable")]))
-                else:
-                    self.judge(sum(in_sequence(terms[at == each]) for each in np.unique(at)))
-
     def test_terms_that_are_alike_round_one_way_in_another_order(self):
         self.library = True
         self.pointwise(900, 1, 1, 3, lambda n, p, q: n < 450, terms=False)
