@@ -18,11 +18,6 @@ class Faults(DiagnosisTest):
         self.assertGreater(len(names), 30)
         self.assertLessEqual(names, DOCUMENTED)
 
-    def test_filter_flipped(self):
-        self.names(np.flip(self.dw, 1), "filter_flipped", "the filter is flipped in w")
-        self.use(normal_problem("conv3d"))
-        self.names(np.flip(self.dw, (0, 1, 2)), "filter_flipped", "the filter is flipped in d, h and w")
-
     def test_filter_order_the_other_way_round(self):
         # The file is said to be OIHW, and holds HWIO.
         self.use(normal_problem(groups=1))
@@ -37,6 +32,7 @@ class Faults(DiagnosisTest):
             return np.moveaxis(tensor.reshape(shape), 1, -1)
 
         p = self.use(normal_problem("conv3d"))
+        self.names(np.flip(self.dw, (0, 1, 2)), "filter_flipped", "the filter is flipped in d, h and w")
         self.names(self.wrong(x=as_channels_first(p.x), dy=as_channels_first(p.dy)), "tensor_layout",
                    "the memory of input and out_backprop is taken for NCDHW, not NDHWC")
         turned = np.moveaxis(p.x, -1, 1).reshape(p.x.shape)
@@ -134,12 +130,6 @@ class Places(DiagnosisTest):
     def use_tiles(self):
         self.use(plain_problem(c=35, k=35, taps=(3, 3)))
 
-    def test_zeros(self):
-        self.use_tiles()
-        values = put(self.dw, ((0, 1, ..., 2), 0), ((2, 2, ..., 20), 0))
-        self.names(single(values), "zero", "0 is in place of output channel k 2 of tap (0,1), and "
-                                           "output channel k 20 of tap (2,2)", whole=False)
-
     def test_copies(self):
         self.use_tiles()
         values = put(self.dw, ((0, 1), self.dw[2, 2]))
@@ -194,31 +184,6 @@ class Precision(DiagnosisTest):
                 total = total + kept("bfloat16", self.wrong(dy=dy))
             self.names(single(total), "low_precision_sums", f"{text} are rounded to bfloat16",
                        whole=False)
-
-    def test_winograd_in_16_bits(self):
-        """Toom and Cook's transforms by points and infinity, of tiles that are then rounded."""
-        for dtype, points, taps in (("float16", (0, 1, -1), (3, 3)), ("bfloat16", (0, 1, -1, 2, -2), (3, 3)),
-                                    ("bfloat16", (0, 1, -1), (1, 3))):
-            m = len(points) - 1
-            roots = [[b for b in points if b != a] for a in points]
-            of_x = np.array([[*np.poly(rest)[::-1], 0] for rest in roots] + [np.poly(points)[::-1]])
-            of_dy = np.array([[a**i / np.prod([a - b for b in rest]) for i in range(m)]
-                              for a, rest in zip(points, roots)] + [[0] * (m - 1) + [1]])
-            to_taps = np.array([[a**i for a in points] + [i == 2] for i in range(3)])
-            one = np.ones((1, 1))
-            forms = [(of_x, of_dy, to_taps) if count == 3 else (one,) * 3 for count in taps]
-            p = self.use(plain_problem(n=3, size=(9, 14), c=8, k=8, taps=taps, dtype=dtype), dtype)
-            tiles = [-(-out // form[1].shape[1]) for out, form in zip(p.dy.shape[1:3], forms)]
-            x, dy = (np.pad(a, ((0, 0), *((b if a is p.x else 0, m + 2) for b in p.before), (0, 0))) for a in (p.x, p.dy))
-            total = 0
-            for at in np.ndindex(*tiles):
-                def tile(a, kind):
-                    windows = (slice(t * form[1].shape[1], t * form[1].shape[1] + form[kind].shape[1]) for t, form in zip(at, forms))
-                    return kept(dtype, np.einsum("ih,jw,nhwc->nijc", forms[0][kind], forms[1][kind], a[(slice(None), *windows)]))
-                total = total + np.einsum("nijc,nijk->ijck", tile(x, 0), tile(dy, 1))
-            values = np.einsum("ri,sj,ijck->rsck", forms[0][2], forms[1][2], total)
-            with self.subTest(dtype=dtype, points=points, taps=taps):
-                self.names(values, "winograd_tiles", f"it is summed by Winograd's F(3, {m}), whose tiles are rounded to {dtype}", whole=False)
 
 
 class Fillings(DiagnosisTest):

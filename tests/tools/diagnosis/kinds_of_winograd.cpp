@@ -1,5 +1,5 @@
-// kinds_of_winograd.cpp - see fault_kinds.hpp: 3x3 filters by Toom and Cook's transforms, of tiles
-// that are then rounded.
+// kinds_of_winograd.cpp - see fault_kinds.hpp: filters of 3 taps along h, w or both by Toom and
+// Cook's transforms, of tiles that are then rounded.
 #include <numeric>
 
 #include "tools/diagnosis/fault_kinds.hpp"
@@ -14,6 +14,7 @@ using Rows = std::vector<Values>;
 struct Transforms {
   Rows x, dy, taps = Rows(3);
 };
+const Rows kAsIs = {Values{1.0}};  // of an axis with one tap
 
 Transforms transforms_by(const Values& points) {
   const std::size_t m = points.size() - 1;
@@ -49,57 +50,60 @@ Transforms transforms_by(const Values& points) {
   return t;
 }
 
-// rows * square * transposed rows.
-Values transformed(const Rows& rows, const Values& square) {
-  const std::size_t n = rows[0].size();
+// of_h * tile * transposed of_w.
+Values transformed(const Rows& of_h, const Rows& of_w, const Values& tile) {
+  const std::size_t n = of_w[0].size();
   Values result;
-  for (const Values& a : rows) {
-    for (const Values& b : rows) {
+  for (const Values& a : of_h) {
+    for (const Values& b : of_w) {
       double sum = 0;
-      for (std::size_t i = 0; i < n * n; ++i) sum += a[i / n] * b[i % n] * square[i];
+      for (std::size_t i = 0; i < tile.size(); ++i) sum += a[i / n] * b[i % n] * tile[i];
       result.push_back(sum);
     }
   }
   return result;
 }
 
-Values summed(const Case& c, const Transforms& t, DType type) {
+Values summed(const Case& c, const Transforms& of_h, const Transforms& of_w, DType type) {
   const WgradProblem& pb = c.pb;
   const auto& [d, h, w] = pb.axis;
-  const std::int64_t m = std::ssize(t.dy[0]), each = (m + 2) * (m + 2);
   // The tile of a channel whose first pixel is (p, q), transformed and rounded.
   const auto tile = [&](bool of_x, std::int64_t n, std::int64_t p, std::int64_t q,
                         std::int64_t ch) {
-    const std::int64_t H = of_x ? h.in : h.out, W = of_x ? w.in : w.out, size = of_x ? m + 2 : m;
+    const Rows &rows = of_x ? of_h.x : of_h.dy, &columns = of_x ? of_w.x : of_w.dy;
+    const std::int64_t H = of_x ? h.in : h.out, W = of_x ? w.in : w.out;
+    const std::int64_t width = std::ssize(columns[0]), size = std::ssize(rows[0]) * width;
     const std::int64_t top = p - (of_x ? h.pad_before : 0), left = q - (of_x ? w.pad_before : 0);
-    Values square;
-    for (std::int64_t i = 0; i < size * size; ++i) {
-      const std::int64_t row = top + i / size, column = left + i % size;
+    Values values;
+    for (std::int64_t i = 0; i < size; ++i) {
+      const std::int64_t row = top + i / width, column = left + i % width;
       const bool inside = row >= 0 && row < H && column >= 0 && column < W;
-      square.push_back(!inside ? 0
+      values.push_back(!inside ? 0
                        : of_x  ? at(c.x, ((n * H + row) * W + column) * pb.C + ch)
                                : at(c.dy, ((n * H + row) * W + column) * pb.K + ch));
     }
-    Values result = transformed(of_x ? t.x : t.dy, square);
+    Values result = transformed(rows, columns, values);
     for (double& value : result) value = rounded(type, value);
     return result;
   };
   const std::int64_t cells = pb.group_c() * pb.K;
-  Values result(static_cast<std::size_t>(9 * cells));
+  Values result(static_cast<std::size_t>(pb.dw_count()));
   for (std::int64_t cell = 0; cell < cells; ++cell) {
     const std::int64_t k = cell % pb.K;
-    Values sums(static_cast<std::size_t>(each));
+    Values sums(of_h.x.size() * of_w.x.size());
     for (std::int64_t n = 0; n < pb.N; ++n) {
-      for (std::int64_t p = 0; p < h.out; p += m) {
-        for (std::int64_t q = 0; q < w.out; q += m) {
+      for (std::int64_t p = 0; p < h.out; p += std::ssize(of_h.dy[0])) {
+        for (std::int64_t q = 0; q < w.out; q += std::ssize(of_w.dy[0])) {
           const std::int64_t group = k / pb.group_k() * pb.group_c();
           const Values x = tile(true, n, p, q, group + cell / pb.K), dy = tile(false, n, p, q, k);
-          for (std::int64_t i = 0; i < each; ++i) at(sums, i) += at(x, i) * at(dy, i);
+          for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += x[i] * dy[i];
         }
       }
     }
-    const Values taps = transformed(t.taps, sums);
-    for (std::int64_t tap = 0; tap < 9; ++tap) at(result, tap * cells + cell) = at(taps, tap);
+    const Values taps = transformed(of_h.taps, of_w.taps, sums);
+    for (std::int64_t tap = 0; tap < pb.taps(); ++tap) {
+      at(result, tap * cells + cell) = at(taps, tap);
+    }
   }
   return rounded_all(pb, result);
 }
@@ -113,10 +117,12 @@ void add_winograd(Kinds& kinds) {
       kinds.add(name, {"winograd_tiles"}, [=, t = transforms_by(points)](Draft& d) {
         const auto& [depth, h, w] = d.pb.axis;
         const auto usual = [](const SpatialAxis& a) {
-          return a.taps == 3 && a.stride == 1 && a.dilation == 1;
+          return a.stride == 1 && (a.taps == 1 || (a.taps == 3 && a.dilation == 1));
         };
         if (depth.in > 1 || depth.taps > 1 || !usual(h) || !usual(w)) return d.skip();
-        d.values = summed(d.c, t, type);
+        if (h.taps + w.taps < 4) return d.skip();
+        const Transforms one = {kAsIs, kAsIs, kAsIs};
+        d.values = summed(d.c, h.taps == 3 ? t : one, w.taps == 3 ? t : one, type);
         d.words =
             cat("F(3, ", points.size() - 1, "), whose tiles are rounded to ", dtype_name(type));
       });
