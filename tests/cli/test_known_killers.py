@@ -18,8 +18,6 @@ VALUES = [
     ("oneDNN #6035", "hang, wrong values or segmentation fault, by the number of threads",
      "conv2d float32 NHWC n32 h32 w32 c4 k8 r1 s1 stride2",
      dict(n=32, size=(32, 32), c=4, k=8, taps=(1, 1), strides=(2, 2), padding="valid")),
-    ("oneDNN #6035", "the same, larger", "conv2d float32 NHWC n32 h64 w64 c4 k8 r1 s1 stride2",
-     dict(n=32, size=(64, 64), c=4, k=8, taps=(1, 1), strides=(2, 2), padding="valid")),
     ("oneDNN #4124", "wrong values on AArch64, also in PyTorch",
      "depthwise float32 NHWC n1 h6 w6 c24 k24 r3 s3 stride2 pad1",
      dict(op="depthwise", n=1, size=(6, 6), c=24, k=24, taps=(3, 3), strides=(2, 2),
@@ -43,9 +41,6 @@ VALUES = [
     ("TensorFlow #126484", "uninitialised memory comes out where out_backprop is empty",
      "depthwise float32 NHWC n0 h5 w5 c3 k3 r3 s3 pad_same",
      dict(op="depthwise", n=0, size=(5, 5), c=3, k=3, taps=(3, 3))),
-    ("TensorFlow #126484", "the same with images, but no rows",
-     "depthwise float32 NHWC n2 h2 w5 c3 k6 r3 s3",
-     dict(op="depthwise", n=2, size=(2, 5), c=3, k=6, taps=(3, 3), padding="valid")),
     ("CVE-2021-29520", "heap overflow with K = 1 (see below); this is its legal neighbour",
      "conv3d float32 NDHWC n7 d7 h7 w7 c7 k7 t7 r7 s7 groups7 stride37,65,93",
      dict(op="conv3d", n=7, size=(7, 7, 7), c=7, k=7, taps=(7, 7, 7), strides=(37, 65, 93),
@@ -53,11 +48,7 @@ VALUES = [
     ("PyTorch #51430", "nn.grad.conv2d_weight is wrong with groups",
      "conv2d float32 NCHW n2 h6 w5 c4 k6 r3 s3 groups2 pad_same",
      dict(n=2, size=(6, 5), c=4, k=6, taps=(3, 3), groups=2, padding=[(1, 1), (1, 1)], last=False)),
-    ("PyTorch #51430", "so is conv1d_weight",
-     "conv2d float32 NCHW n2 h1 w9 c8 k4 r1 s3 groups4 stride1,2",
-     dict(n=2, size=(1, 9), c=8, k=4, taps=(1, 3), strides=(1, 2), groups=4, padding="valid",
-          last=False)),
-    ("PyTorch #51430", "and conv3d_weight",
+    ("PyTorch #51430", "so is conv3d_weight",
      "conv3d float32 NCDHW n2 d4 h5 w6 c4 k6 t2 r3 s2 groups2",
      dict(op="conv3d", n=2, size=(4, 5, 6), c=4, k=6, taps=(2, 3, 2), groups=2, padding="valid",
           last=False)),
@@ -109,15 +100,8 @@ ERRORS = [
     ("CVE-2021-29540", "heap overflow", (1, 1, 1, 2), (1, 1, 1, 1),
      "--op conv2d --filter-sizes 1,1,1,1 -s 1,66,49,1 -p VALID",
      "2 groups do not divide out_backprop's K=1"),
-    ("CVE-2021-29540", "heap overflow", (0, 1, 1, 5), (0, 1, 1, 1),
-     "--op conv2d --filter-sizes 3,8,1,1 -s 1,66,49,1 -p VALID",
-     "5 groups do not divide out_backprop's K=1"),
     ("CVE-2021-41209", "division by zero", (1, 4, 4, 3), (1, 4, 4, 2),
      "--op conv2d --filter-sizes 0,3,3,2 -p SAME", "--filter-sizes[0] is 0"),
-    ("CVE-2021-41209", "division by zero", (1, 4, 4, 3), (1, 4, 4, 2),
-     "--op conv2d --filter-sizes 3,3,0,2 -p SAME", "--filter-sizes[2] (C/groups) is 0, expected a divisor"),
-    ("CVE-2021-41209", "division by zero", (1, 4, 4, 3), (1, 4, 4, 2),
-     "--op conv2d --filter-sizes 3,3,3,0 -p SAME", "--filter-sizes[3] (K) is 0, expected 2"),
 ]
 
 
@@ -143,17 +127,6 @@ class KnownKillers(CliTest):
                 with self.subTest(report, what=what, algorithm=algorithm, threads=threads):
                     ran += self.check(problem, "float32", want, "-a", algorithm, "-t", threads)
             self.assertGreaterEqual(ran, 2 if harness.SANITIZED else 6, report)
-
-    def test_threads_of_onednn_6035(self):
-        # Its values depended on the number of threads: normal data, to the bit.
-        problem = Problem(**VALUES[0][3])
-        problem.x = np.random.default_rng(1).standard_normal(problem.x.shape)
-        problem.save(self.folder)
-        results = set()
-        for threads in (1, 2, 3, 4, 8, 16, 32):
-            self.assert_quiet(self.run_here(*problem.args(), "-t", threads))
-            results.add(self.read("dw.npy"))
-        self.assertEqual(len(results), 1)
 
     def test_batches_of_pytorch_96225(self):
         # From 65536 images on, the gradient of a 1x1 filter is wrong there.

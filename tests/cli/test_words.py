@@ -122,17 +122,6 @@ class Spellings(WordsTest):
         self.refuse(2, ["--filter-format: 'RSKC' is unknown"], *FILTER, "--filter-format", "RSKC")
         self.refuse(2, ["--data-format: 'channels' is unknown"], *FILTER, "-f", "channels")
 
-    def test_numbers_and_booleans(self):
-        self.assertEqual(self.gradient("-k", "3x3", "-s", "2X2", "-p", "same"), self.want)
-        self.assertEqual(self.gradient("--filter-sizes", "3x3x3x8", "-s", "2", "-p", "SAME",
-                                       "--use_cudnn_on_gpu=True"), self.want)
-        self.assertEqual(self.gradient(*FILTER, "--use_cudnn_on_gpu=False"), self.want)
-        self.refuse(2, ["--kernel: '3x' "], "-k", "3x", "-p", "same")
-        self.refuse(2, ["--filter-sizes: 'x' is not a whole number"], "--filter-sizes", "3,x,4,8",
-                    "-p", "same")
-        self.refuse(3, ["none: cannot open"], "--filter-sizes", "none", "-p", "same")
-
-
     def test_paddings_of_jax_and_onnx(self):
         """Negative numbers crop; SAME_LOWER has its odd one in front."""
         save(self.folder / "cut.npy", self.x[:, 1:, 2:])

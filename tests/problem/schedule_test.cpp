@@ -198,30 +198,6 @@ TEST_CASE("the nodes of a part are the largest that lie in it") {
   }
 }
 
-TEST_CASE("the two nodes of a pair are the children of one node, and each slice begins one pair") {
-  for (std::int64_t slices = 1; slices <= 70; ++slices) {
-    CAPTURE(slices);
-    const Range root = {0, slices};
-    CHECK_FALSE(tree_pair(slices, root));
-    std::vector<std::int64_t> begins;
-    std::vector<Range> nodes = {root};
-    while (!nodes.empty()) {
-      const Range node = nodes.back();
-      nodes.pop_back();
-      if (node.size() == 1) continue;
-      const std::array<Range, 2> children = tree_children(node);
-      for (const Range& child : children) {
-        CHECK(tree_pair(slices, child) == children);
-        nodes.push_back(child);
-      }
-      begins.push_back(children[1].begin);
-    }
-    std::ranges::sort(begins);
-    CHECK(std::ranges::adjacent_find(begins) == begins.end());
-    CHECK(std::ssize(begins) == slices - 1);
-  }
-}
-
 TEST_CASE("shares of a batch are even, in order, and the first is not empty") {
   const WgradProblem problem = layer(64);
   const ChunkGrid grid = chunk_grid(problem);
