@@ -70,10 +70,7 @@ class Spellings(CliTest):
             self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES, word)
 
     def test_files_that_say_the_filter(self):
-        """Sizes of any integers; of a filter of any dtype only the shape counts."""
-        for dtype in ("<i4", ">i8", "<u2"):
-            np.save(self.folder / "sizes.npy", np.array([3, 2, 3, 5], dtype))
-            self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES[2:], "--filter-sizes", "sizes.npy")
-        for dtype in ("f2", ">f4", "i8"):
+        """Sizes of any integers: npy_test.cpp. Of a filter of any dtype only the shape counts."""
+        for dtype in (">f4", "i8"):
             np.save(self.folder / "w.npy", np.zeros((3, 2, 3, 5), dtype))
             self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES[2:], "--filter-like", "w.npy")

@@ -39,12 +39,6 @@ class Options(SmallTest):
                 (2, ["--accumulate", "--output"], "-"), (2, ["--accumulate", "--no-clobber"], "dw.npy", "--no-clobber")):
             self.refuses(status, parts, *self.problem.args(output), "--accumulate", *more)
 
-    def test_no_clobber(self):
-        self.assert_quiet(self.run_here(*self.problem.args(), "--no-clobber"))
-        self.assertEqual(self.read("dw.npy"), self.want)
-        self.write("dw.npy", b"precious")
-        self.refuses(3, ["dw.npy", "exists", "--no-clobber"], *self.problem.args(), "--no-clobber")
-
     def test_dry_run(self):
         args = self.problem.args()
         at = args.index("-o")

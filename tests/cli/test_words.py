@@ -88,12 +88,10 @@ class Spellings(WordsTest):
                                        "[[0,0],[0,1],[1,1],[0,0]]"), self.want)
         for flags in (["-p", "(0,1),(1,1)"], ["-p", "0,0,0,1,1,1,0,0"], ["-p", "0,1,1,1"]):
             self.assertEqual(self.gradient("-k", "3", "-s", "2", *flags), self.want)
-        for torch, pairs, k in (("1", "1,1,1,1", "3"), ("0,1", "0,0,1,1", "2x3"),
-                                ("[1,0]", "1,1,0,0", "3,2")):
-            shape = ["--shape", "1,6,6,2", "--out-channels", "2", "-k", k, "-o", "made", "--clobber"]
-            a, b = (self.run_here("generate", "conv2d", *shape, *flags)
-                    for flags in (["-p", torch], ["--explicit-paddings", pairs]))
-            self.assertEqual((a.status, a.out), (0, b.out), str(a))
+        shape = ["--shape", "1,6,6,2", "--out-channels", "2", "-k", "2x3", "-o", "made", "--clobber"]
+        torch, pairs = (self.succeed("generate", "conv2d", *shape, *flags).out
+                        for flags in (["-p", "0,1"], ["--explicit-paddings", "0,0,1,1"]))
+        self.assertEqual(torch, pairs)
         for flags, parts in ((["-p", "1,2,3"], ["--padding: 3 numbers"]),
                              (["-p", "[[1,1]]"], ["--padding: 2 numbers"]),
                              (["-p", "1,x"], ["--padding: 'x'"]),
@@ -143,9 +141,7 @@ class Spellings(WordsTest):
     def test_names_of_options_and_types(self):
         self.assertEqual(self.gradient("--kernel_size", "3", "-s", "2", "-p", "same"), self.want)
         self.write("x.bin", self.x.astype("<f4").tobytes())
-        for name in ("fp32[2,8,9,3]", "f32(2,8,9,3)", "<f4[2x8x9x3]", "float32 (2, 8, 9, 3,)"):
-            with self.subTest(name):
-                self.assertEqual(self.gradient(*FILTER, tensors=("x.bin:" + name, "dy.npy")), self.want)
+        self.assertEqual(self.gradient(*FILTER, tensors=("x.bin:float32 (2, 8, 9, 3,)", "dy.npy")), self.want)
         self.refuse(3, ["x.bin:float32: ", "; elements alone need dtype and shape, x.bin:float32[8,56,56,64]"],
                     *FILTER, tensors=("x.bin:float32", "dy.npy"))
         self.refuse(2, ["--filter-sizes: '3;3;3;8'", "; put commas between numbers"], "--filter-sizes", "3;3;3;8",
