@@ -13,6 +13,7 @@ from harness import CliTest, parse_report, raw_npy, run, save
 
 X, DY = (2, 8, 9, 3), (2, 4, 5, 8)          # conv2d, 3x3, stride 2, SAME
 FILTER = ["-k", "3", "-s", "2", "-p", "same"]
+JOB = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", *FILTER]
 
 
 def transposed(values):
@@ -283,12 +284,11 @@ class Hints(WordsTest):
     def test_orders_of_results(self):
         dw = np.load(self.folder / "dw.npy")
         np.save(self.folder / "theirs.npy", dw.transpose(3, 2, 0, 1))
-        job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", *FILTER]
         for flag in ("--result", "--golden"):
-            self.assert_one_error(self.run_here("verify", *job, flag, "theirs.npy"), 3,
+            self.assert_one_error(self.run_here("verify", *JOB, flag, "theirs.npy"), 3,
                                   "theirs.npy: shape (8, 3, 3, 3), expected (3, 3, 3, 8)",
                                   "; this is OIHW or OHWI: add --filter-format OIHW or OHWI")
-        self.succeed("verify", *job, "--result", "theirs.npy", "--filter-format", "OIHW")
+        self.succeed("verify", *JOB, "--result", "theirs.npy", "--filter-format", "OIHW")
 
     def test_an_operation_without_its_flag(self):
         for command in ([], ["verify"]):
@@ -314,36 +314,34 @@ class Hints(WordsTest):
 
 class Quiet(WordsTest):
     def test_only_errors_and_what_was_asked_for(self):
-        job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", *FILTER]
         (self.folder / "jobs.jsonl").write_text(
             '{"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, "strides": 2, '
             '"padding": "same", "result": "dw.npy"}\n')
         bench = ["bench", "--op", "conv2d", "--input-shape", "1,4,4,2", "-k", "1", "--out-channels",
                  "2", "-p", "same", "--repeat", "1", "--min-time", "0", "--no-peaks"]
-        for words in ([*job, "--dry-run"], ["verify", *job, "--result", "dw.npy"], ["info"],
+        for words in ([*JOB, "--dry-run"], ["verify", *JOB, "--result", "dw.npy"], ["info"],
                       ["compare", "dw.npy", "dw.npy"], ["batch", "jobs.jsonl"], ["inspect", "x.npy"],
                       ["generate", "conv2d", "--shape", "1,4,4,2", "-k", "1", "--out-channels", "2",
                        "-p", "same", "-o", "made"], bench):
             with self.subTest(words):
                 self.assert_quiet(self.run_here(*words, "-q"))
         self.assert_quiet(self.run_here("inspect", "x.npy", env={"CONVGRAD_QUIET": "True"}))
-        self.assertEqual(self.run_here(*job, "-o", "-", "-q").raw, self.want)
+        self.assertEqual(self.run_here(*JOB, "-o", "-", "-q").raw, self.want)
         script = self.run_here("completion", "bash").raw
         for words, env in ((["completion", "bash", "-q"], {}), (["completion", "bash"], {"CONVGRAD_QUIET": "1"})):
             result = self.run_here(*words, env=env)
             self.assertEqual((result.status, result.raw, result.err), (0, script, ""))
-        self.assertEqual(self.report("verify", *job, "--result", "dw.npy", "--quiet")["status"], "match")
+        self.assertEqual(self.report("verify", *JOB, "--result", "dw.npy", "--quiet")["status"], "match")
         save(self.folder / "wrong.npy", np.load(self.folder / "dw.npy") + 1)
-        wrong = self.run_here("verify", *job, "--result", "wrong.npy", "-q")
+        wrong = self.run_here("verify", *JOB, "--result", "wrong.npy", "-q")
         self.assertEqual((wrong.status, wrong.raw, wrong.err), (1, b"", ""))
         self.assert_one_error(self.run_here("inspect", "none.npy", "-q"), 3, "none.npy")
-        self.refuses(2, ["--quiet", "--verbose"], *job, "-o", "a.npy", "-q", "-v")
+        self.refuses(2, ["--quiet", "--verbose"], *JOB, "-o", "a.npy", "-q", "-v")
 
 
 class Parts(WordsTest):
     def test_inspect(self):
-        job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", *FILTER]
-        self.assert_quiet(self.run_here(*job, "--batch-range", "1/2", "-o", "part.npz"))
+        self.assert_quiet(self.run_here(*JOB, "--batch-range", "1/2", "-o", "part.npz"))
         out = self.run_here("inspect", "part.npz").out
         self.assertRegex(out, r"^part\.npz: a part of a gradient, images \d:\d of 2, for convgrad reduce\n")
         self.assertIn("conv2d float32 NHWC n2 h8 w9 c3 k8 r3 s3 stride2 pad_same", out)
