@@ -46,18 +46,25 @@ TEST_CASE("a sync that a signal interrupts is begun again") {
   CHECK(recorder.calls() == "fffd");
 }
 
-TEST_CASE("a failure that shows only at fsync or close leaves the old file") {
+TEST_CASE("a failure to write, or one that shows only at fsync or close, leaves what was there") {
   const TempDir dir;
-  const std::string path = dir.write("out.npy", "old");
-  for (const auto& [call, error] : {std::pair{Call::fsync, EIO}, std::pair{Call::close, EDQUOT}}) {
-    {
+  const std::string old = dir.write("old.npy", "old");
+  for (const auto& [call, error] : {std::pair{Call::write, EFBIG}, std::pair{Call::fsync, EIO},
+                                    std::pair{Call::close, EDQUOT}}) {
+    for (const bool is_old : {true, false}) {
+      const std::string path = is_old ? old : dir.file("new.npy");
       OutputFile file(path);
-      write_text(file, "new");
       const FailingCall failing(call, error);
-      check_error(ErrorKind::runtime, path, "; the old file is unchanged", [&] { file.commit(); });
+      check_error(ErrorKind::runtime, path,
+                  cat("cannot write: ", std::strerror(error),
+                      is_old ? "; the old file is unchanged" : "; no file was made"),
+                  [&] {
+                    write_text(file, "new");
+                    file.commit();
+                  });
     }
-    CHECK(dir.names() == Names{"out.npy"});
-    CHECK(read_file(path) == "old");
+    CHECK(dir.names() == Names{"old.npy"});
+    CHECK(read_file(old) == "old");
   }
 }
 

@@ -2,11 +2,9 @@
 #include "files/output_file.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -64,7 +62,7 @@ TEST_CASE("a file appears with commit(), complete") {
   CHECK(read_file(path).empty());
 }
 
-TEST_CASE("without commit() nothing has happened") {
+TEST_CASE("until commit() nothing has happened, and readers keep the old file") {
   const TempDir dir;
   const std::string old = dir.write("old.npy", "old");
   for (const std::string& path : {old, dir.file("new.npy")}) {
@@ -74,17 +72,9 @@ TEST_CASE("without commit() nothing has happened") {
   }
   CHECK(dir.names() == Names{"old.npy"});
   CHECK(read_file(old) == "old");
-}
-
-TEST_CASE("the old file stays as it was until commit(), and readers keep theirs") {
-  const TempDir dir;
-  const std::string path = dir.write("out.npy", "old");
-  std::ifstream reader(path);
-  OutputFile file(path);
-  write_text(file, "new content");
-  CHECK(read_file(path) == "old");
-  file.commit();
-  CHECK(read_file(path) == "new content");
+  std::ifstream reader(old);
+  write_whole(old, "new content");
+  CHECK(read_file(old) == "new content");
   std::string text;
   CHECK(std::getline(reader, text));
   CHECK(text == "old");
@@ -301,40 +291,6 @@ TEST_CASE("names as long as the file system takes them") {
       ::unlink(path.c_str());
     }
   }
-}
-
-// Files of this process can have at most so many bytes while this lives.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &saved_) == 0);
-    const rlimit limit{bytes, saved_.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &saved_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit saved_{};
-  void (*handler_)(int);
-};
-
-TEST_CASE("a write that fails leaves the old file and no temporary") {
-  const TempDir dir;
-  const std::string old = dir.write("old.npy", "old");
-  const std::string text(10000, 'x');
-  for (const auto& [path, outcome] : std::vector<std::pair<std::string, std::string>>{
-           {old, "; the old file is unchanged"}, {dir.file("new.npy"), "; no file was made"}}) {
-    const FileSizeLimit limit(4096);
-    OutputFile file(path);
-    file.write(text.data(), 4000);
-    check_error(ErrorKind::runtime, path, "cannot write: File too large" + outcome,
-                [&] { write_text(file, text); });
-  }
-  CHECK(dir.names() == Names{"old.npy"});
-  CHECK(read_file(old) == "old");
 }
 
 TEST_CASE("a rename that fails leaves no temporary") {
