@@ -161,19 +161,6 @@ TEST_CASE("first sums are stored over anything, with the bits of those added to 
   CHECK(tiles_in_result > 100);
 }
 
-TEST_CASE("every kernel stays within the error bound on normal data") {
-  const auto check = [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-    const Expected reference = reference_of(problem, x.data(), dy.data());
-    for_each_kernel_here(problem, [&](const Kernel& kernel) {
-      const auto got = sums_of(problem, x.data(), dy.data(), with_algorithm(kernel.name));
-      const Comparison comparison = compare_sums(problem, got, reference);
-      CAPTURE(comparison.rounding->worst.score());
-      CHECK(comparison.match());
-    });
-  };
-  for_each_case(basic_problems(), kDTypes, Fill::normal, check, kThin > 1 ? kThin : 5);
-}
-
 TEST_CASE("what only meets padding contributes nothing, also when it is not finite") {
   const auto check = [](const WgradProblem& problem, const auto& x, const auto&) {
     for (const double poison : {kInf, kNan}) {

@@ -49,24 +49,6 @@ void for_each_kernel(const WgradProblem& problem, Check&& check) {
   }
 }
 
-// Calls check(problem, kernel, reference, sums) for all problems whose emulation is quick, each in
-// every thin-th dtype and layout.
-template <typename Check>
-void for_each_sum(Fill fill, unsigned thin, Check&& check) {
-  for_each_case(
-      all_problems(), kDTypes, fill,
-      [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-        const Expected reference = device_reference_of(problem, x.data(), dy.data());
-        for_each_kernel(problem, [&](const DeviceKernel& kernel) {
-          if (!kernel.is_exact || !is_quick(problem, kernel)) return;
-          agreements = 0;
-          check(problem, kernel, reference,
-                emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data()));
-        });
-      },
-      std::max(thin, kThin));
-}
-
 // The float64 instruction of compute capability 8.0.
 struct SmallMmaF64 : cuda::MmaSums {
   static constexpr int kM = 8, kN = 8, kK = 4;
@@ -116,13 +98,18 @@ void pixel_of(const cuda::Box& box, int i, std::int64_t& image, int (&at)[3]) {
 
 TEST_CASE("every device kernel is bit-exact on small integers") {
   std::vector<int> ran(device_kernels().size(), 0);
-  for_each_sum(Fill::small_integers, 3,
-               [&](const WgradProblem&, const DeviceKernel& kernel, const Expected& reference,
-                   const auto& got) {
-                 CHECK(got == reference.values);
-                 CHECK(agreements == 0);  // what was not written is NaN, and would be seen here
-                 ++ran[static_cast<std::size_t>(&kernel - device_kernels().data())];
-               });
+  const auto check = [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+    const Expected reference = device_reference_of(problem, x.data(), dy.data());
+    for_each_kernel(problem, [&](const DeviceKernel& kernel) {
+      if (!kernel.is_exact || !is_quick(problem, kernel)) return;
+      agreements = 0;
+      const Plan plan = plan_with(problem, kernel.name);
+      CHECK(emulated_sums(plan, x.data(), dy.data()) == reference.values);
+      CHECK(agreements == 0);  // what was not written is NaN, and would be seen here
+      ++ran[static_cast<std::size_t>(&kernel - device_kernels().data())];
+    });
+  };
+  for_each_case(all_problems(), kDTypes, Fill::small_integers, check, std::max(3u, kThin));
   for (std::size_t i = 0; i < ran.size(); ++i) {
     CAPTURE(device_kernels()[i].name);
     CHECK((ran[i] >= (kThin > 1 ? 2 : 16) || !device_kernels()[i].is_exact));
