@@ -103,8 +103,6 @@ class WrongUse(BatchTest):
                 ([name, "--match", "("], 2, "--match: '(' is no regular expression"),
                 ([name, "--match", "zzz"], 2, "none of the 1 jobs"),
                 ([name, "--op", "conv2d"], 2, "--op"),
-                ([name, "-a", "magic"], 2, "--algorithm: 'magic'"),
-                ([name, "-b", "gpu"], 2, "--backend: 'gpu'"),
                 ([name, "-b", "reference", "-a", "direct"], 2, "--algorithm: direct"),
                 ([name, "--junit", "-"], 2, "--junit: -"),
                 ([name, "--state", "-"], 2, "--state: -"),

@@ -365,13 +365,10 @@ class Refused(BenchTest):
                 (["--out-channels", "'0'", "from 1"], [*TINY, "--out-channels", 0]),
                 (["--repeat", "'0'"], [*TINY, "--repeat", 0]), (["--warmup"], [*TINY, "--warmup", -1]),
                 (["--min-time", "'-1'"], [*TINY, "--min-time=-1"]),
-                (["'--wamup'", "did you mean '--warmup'"], [*TINY, "--wamup", 1]),
                 (["unknown option '--output'"], [*TINY, "--output", "dw.npy"])):
             self.refuse(2, parts, *args)
         self.refuse(2, ["--dtype: given with --input"], "--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", 3,
                     "-p", "same", "--dtype", "float32")
-        for part, front in (("--output", ["-o", "dw.npy"]), ("--backend", ["-b", "reference"])):
-            self.assert_one_error(self.run_here(*front, "bench", *TINY, *QUICK), 2, part, "bench")
         self.refuse(2, ["CONVGRAD_DTYPE: 'x'"], *TINY, env={"CONVGRAD_DTYPE": "x"})
 
     def test_a_kernel_that_cannot(self):

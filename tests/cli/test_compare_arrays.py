@@ -268,6 +268,4 @@ class Misuse(CompareTest):
                 (["a.npy", "."], 3, ["folder"]),
                 (["a.npy", "i.npy"], 3, ["int32"])):
             self.refuses(status, parts, "compare", *args)
-        for front in (["--op", "conv2d"], ["-o", "x.npy"], ["-t", "2"]):
-            self.refuses(2, ["in front of compare"], *front, "compare", "a.npy", "a.npy")
         self.assert_one_error(self.run_here("a.npy", "compare"), 2, "a.npy")

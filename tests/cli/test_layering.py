@@ -88,8 +88,10 @@ class Precedence(LayeringTest):
     def test_options_stand_behind_their_command(self):
         report = self.report("verify", "-t", 1, *self.base, env={"CONVGRAD_THREADS": "7"})
         self.assertEqual(report["execution"]["threads"], 1)
-        for front, name in ((["-t", 1], "threads"), (["-i", "x.npy"], "input"), (["-q"], "quiet")):
-            self.assert_one_error(self.run_here(*front, "verify", *self.base), 2, f"--{name}: given in front of verify, expected behind it")
+        verify, compare, bench = ["verify", *self.base], ["compare", "x.npy", "x.npy"], ["bench", "--problem", "ic2ih4oc2kh2"]
+        for front, name, words in ((["-t", 1], "threads", verify), (["-i", "x.npy"], "input", verify), (["-q"], "quiet", verify),
+                                   (["-o", "x.npy"], "output", compare), (["-b", "reference"], "backend", bench)):
+            self.assert_one_error(self.run_here(*front, *words), 2, f"--{name}: given in front of {words[0]}")
 
 
 class Refused(LayeringTest):
