@@ -64,12 +64,6 @@ class Terminal(ColorTest):
 
 
 class Elsewhere(ColorTest):
-    def test_none_in_pipes_and_files(self):
-        for args in (self.verify, [*self.verify, "--result", "wrong.npy"], ["--frobnicate"],
-                     ["info"], ["inspect", "none.npy"]):
-            result = self.run_here(*args)
-            self.assertNotIn("\x1b", result.out + result.err)
-
     def test_always(self):
         # Chosen by the user, it wins over NO_COLOR, as https://no-color.org wants it.
         for args, env in ((["--color", "always"], {}), (["--color=always"], {"NO_COLOR": "1"}),
