@@ -99,6 +99,7 @@ class Judge {
     result.all_zero = result.all_zero && want == 0;
     result.within_bound = result.within_bound && e.within_bound;
     if (std::isfinite(e.abs) && std::isfinite(got) && std::isfinite(want)) {
+      any_finite_ = true;
       error_squares_ += static_cast<long double>(e.abs) * e.abs;
       want_squares_ += static_cast<long double>(want) * want;
     }
@@ -107,13 +108,17 @@ class Judge {
 
   Comparison take() {
     const double error = norm(error_squares_), want = norm(want_squares_);
-    result.relative_error = error > 0 ? error / want : 0;
+    result.relative_error = error > 0                               ? error / want
+                            : any_finite_ || result.mismatches == 0 ? 0
+                                                                    : 1;
     return std::move(result);
   }
 
   Comparison result;
 
  private:
+  bool any_finite_ = false;  // pair
+
   static double norm(long double squares) { return static_cast<double>(std::sqrt(squares)); }
 
   Errors errors(std::size_t at) const {

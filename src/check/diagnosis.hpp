@@ -34,6 +34,7 @@ struct Finding {
   Certainty certainty = Certainty::match;
   std::int64_t checked = 0;  // entries
   bool only_rounds = false;  // more than it should: a kernel may do that on purpose, for its speed
+  bool covers_all = true;    // entries that were not checked are off by no more than those
 };
 
 struct Diagnosis {

@@ -5,7 +5,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <random>
 #include <set>
+#include <utility>
 
 #include "check/diagnosis/faults.hpp"
 #include "support/problems.hpp"
@@ -133,6 +135,54 @@ TEST_CASE("a slight error of one element among thousands is told its place") {
   std::vector<double> values = c.reference.values;
   values[4 * 32 * 32 + 3 * 32 + 5] += 40 * c.reference.scales[4 * 32 * 32 + 3 * 32 + 5];
   CHECK(c.diagnose_values(values).where == "the element r 1, s 1, c 3, k 5");
+}
+
+// Whole numbers repeat by chance: where a few elements are wrong, many parts of the sum have that.
+TEST_CASE("a few wrong elements of whole numbers have no fault's name") {
+  Case c(make({"3x3", "conv2d", 2, 2, 3, 1, {{10, 3}, {12, 3}}}, DType::f32, true));
+  c.x = filled(DType::f32, c.pb.x_count(), Fill::small_integers, 1);
+  c.dy = filled(DType::f32, c.pb.dy_count(), Fill::small_integers, 2);
+  c.reference = reference_of(c.pb, c.x.data(), c.dy.data());
+  std::mt19937 random(1);
+  for (int i = 0; i < 20; ++i) {
+    std::vector<double> values = c.reference.values;
+    for (int j = 0; j < 4; ++j) {
+      values[random() % values.size()] += 1 + static_cast<double>(random() % 12);
+    }
+    CHECK(c.diagnose_values(values).findings.empty());
+  }
+}
+
+TEST_CASE("what was not checked is off by no more than what was") {
+  const Case c(make({"3x3", "conv2d", 2, 8, 32, 1, {{10, 3}, {10, 3}}}, DType::bf16, true));
+  TaskPool pool(2);
+  MemorySource source(c.x.data(), c.dy.data());
+  const Images images = {image_plan(c.pb, 1 << 20), source, pool};
+  std::vector<EntryTerms> entries;
+  for (std::int64_t i = 0; i < c.pb.dw_count(); ++i) entries.push_back(entry_terms(c.pb, i));
+  std::vector<double> values;
+  for (const Terms& terms : terms_of(entries, plain_reading(c.pb), images)) {
+    double sum = 0;
+    for (std::size_t i = 0; i < terms.x.size(); ++i) {
+      sum = rounded(DType::bf16, sum + rounded(DType::bf16, terms.x[i] * terms.dy[i]));
+    }
+    values.push_back(sum);
+  }
+  const auto covers_all = [&] {
+    const Diagnosis found = c.diagnose_values(values);
+    REQUIRE_FALSE(found.findings.empty());
+    CHECK(found.findings[0].fault == "low_precision_sums");
+    CHECK(found.findings[0].checked < c.pb.dw_count());
+    return found.findings[0].covers_all;
+  };
+  CHECK(covers_all());
+  const double right = std::exchange(values[77], NAN);
+  CHECK_FALSE(covers_all());
+  values[77] = 1e6;
+  CHECK_FALSE(covers_all());
+  values[77] = right;
+  for (const std::size_t at : {100, 700, 1500, 2000}) values[at] *= 1.5;
+  CHECK_FALSE(covers_all());
 }
 
 TEST_CASE("orders of the filter's axes") {

@@ -24,15 +24,6 @@ class Every(DiagnosisTest):
                 self.names(single(wrong), fault, text, "--sample", 40, whole=False, among=True)
                 self.assertEqual(self.report["findings"][0]["checked"], 40)
 
-    def test_a_large_problem_is_sampled(self):
-        self.use(plain_problem(n=2, size=(40, 40), c=32, k=48, taps=(3, 3)))
-        wrong = single(self.wrong(before=(2, 2)))
-        self.names(wrong, "padding_off_by_one", "the padding before h and w is 2,2, not 1,1",
-                   whole=False)
-        finding = self.report["findings"][0]
-        self.assertLess(finding["checked"], finding["of"])
-        self.assertGreaterEqual(finding["checked"], 6)
-
 
 class Golden(DiagnosisTest):
     """Of a golden file and a gradient, the one that is wrong is diagnosed."""
@@ -91,7 +82,7 @@ class Several(DiagnosisTest):
     def test_everything_fits_constant_data(self):
         # Nothing tells the images apart: some are named, the others counted.
         p = one_entry(6)
-        p.x[:] = 1
+        p.x[:] = np.float32(0.7)
         p.dy[:] = 1
         self.use(p)
         lines = self.verify(self.dw * 5 / 6)

@@ -216,7 +216,7 @@ void name_causes(const VerifyCommand& options, const Judged& judged,
     const std::string name = subject_name(judged, *subjects[i]);
     for (const auto& [subject, finding] : found.findings) {
       if (subject != name || finding.certainty == Certainty::size) continue;
-      if (is_accepted(finding.fault, options.verify.accept)) {
+      if (finding.covers_all && is_accepted(finding.fault, options.verify.accept)) {
         verdict.accepted = finding.fault;
         verdict.cause = finding.text;
         break;

@@ -2,6 +2,7 @@
 #include "check/diagnosis/evidence.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -13,11 +14,34 @@
 namespace convgrad::diagnosis {
 namespace {
 
+// Returns the last bit that is set, as a number.
+double last_bit(double value) {
+  int exponent = 0;
+  const auto bits =
+      static_cast<std::uint64_t>(std::ldexp(std::frexp(std::fabs(value), &exponent), 53));
+  return std::ldexp(1.0, exponent - 53 + std::countr_zero(bits));
+}
+
 // So much of a place must be seen to be wrong; scripts/measure_diagnosis says the same with 0.05.
 constexpr double kLeastSeen = 0.25;
 // So much, where single entries show another place: test_one_rounding_in_one_place fails with 1.
 constexpr double kMostSeen = 0.75;
 constexpr std::size_t kMostChosen = 4096;
+// Half of normal numbers are smaller than that times their root mean square.
+constexpr double kMedian = 0.6745;
+
+// Holds errors of a tap, a channel or all entries.
+struct Group {
+  double squares = 0, count = 0;
+  // usual: the size that errors have elsewhere.
+  bool wrong(double usual = 1) const {
+    return std::sqrt(squares / count) > kSlack * group_factor(count) * usual;
+  }
+  void add(double error) {
+    squares += error * error;
+    ++count;
+  }
+};
 
 }  // namespace
 
@@ -29,6 +53,7 @@ Evidence::Evidence(const Suspect& suspect, double seconds)
     const double error = unexplained_error(problem().out_dtype, got(at), want(at));
     errors_.push_back(error > 0 ? error / scale(at) : 0);
     if (errors_[at] > kWrong) wrong_.push_back(at);
+    if (std::isfinite(want(at)) && want(at) != 0) grain_ = std::min(grain_, last_bit(want(at)));
     alike_.push_back(first.emplace(want(at), at).first->second);
   }
   are_different_ = first.size() == size();
@@ -50,6 +75,27 @@ void Evidence::draw() {
   std::partial_sort(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count), keys.end(),
                     std::greater<>());
   for (std::size_t i = 0; i < count; ++i) drawn_.push_back(keys[i].second);
+}
+
+bool Evidence::is_even() const {
+  std::vector<double> sizes;
+  GroupSums<Group> groups(problem());
+  PlaceWalk places(problem(), suspect_.indices);
+  for (const std::size_t at : all_) {
+    const EntryPlaces of = places.next();
+    if (!std::isfinite(want(at))) continue;
+    const double error = std::fabs(got(at) - want(at)) / scale(at);
+    sizes.push_back(std::isfinite(error) ? error : HUGE_VAL);
+    groups.visit(of, [&](Group& group) { group.add(sizes.back()); });
+  }
+  if (sizes.empty()) return false;
+  const auto middle = sizes.begin() + std::ssize(sizes) / 2;
+  std::nth_element(sizes.begin(), middle, sizes.end());
+  const double usual = *middle / kMedian;
+  const auto is_large = [&](const Group& group) { return group.count > 0 && group.wrong(usual); };
+  return *std::max_element(middle, sizes.end()) <= kWrong * usual &&
+         std::ranges::none_of(
+             groups.of, [&](const auto& kind) { return std::ranges::any_of(kind, is_large); });
 }
 
 bool Evidence::in_some_taps() const {
@@ -91,14 +137,6 @@ void Evidence::find_where() {
 // channels are wrong. Returns how much of it is seen to be wrong, or 0 where the other entries do
 // not look right together: then the place does not hold all of the fault.
 double Evidence::mark_planes(std::vector<Marked>& marks) const {
-  struct Group {
-    double squares = 0, count = 0;
-    bool wrong() const { return std::sqrt(squares / count) > kSlack * group_factor(count); }
-    void add(double error) {
-      squares += error * error;
-      ++count;
-    }
-  };
   GroupSums<Group> planes(problem());
   PlaceWalk places(problem(), suspect_.indices);
   for (const std::size_t at : all_) {

@@ -39,6 +39,9 @@ class Evidence {
   double scale(std::size_t at) const;
   // Returns |got - want| beyond the last rounding, in units of the scale.
   double error(std::size_t at) const { return errors_[at]; }
+  // All expected numbers are multiples of it, as whole numbers are: by chance, errors are equal the
+  // likelier the larger it is.
+  double grain() const { return grain_; }
   // Tells whether a right sum that should be this value, with this scale, may be what was got.
   bool fits(std::size_t at, double value, double scale) const {
     return unexplained_error(problem().out_dtype, got(at), value) <= kWrong * scale;
@@ -48,6 +51,8 @@ class Evidence {
   const Positions& wrong() const { return wrong_; }
   const Place& where() const { return where_; }
   bool is_inside(std::size_t at) const { return inside_[at]; }  // of where()
+  // Tells whether errors are about as large everywhere, as those of one rounding are.
+  bool is_even() const;
   // Tells whether the place has some of the taps alone.
   bool in_some_taps() const;
   // Elements that hold the same numbers, as of equal channels, are one piece of evidence: returns
@@ -74,6 +79,7 @@ class Evidence {
   std::vector<double> errors_;
   Positions all_, wrong_, drawn_, alike_;
   bool are_different_ = true;
+  double grain_ = HUGE_VAL;
   Place where_;
   std::vector<bool> inside_;
 };

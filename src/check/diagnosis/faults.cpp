@@ -41,8 +41,9 @@ struct Faults : FaultList {
   // wrong stride or dilation changes SAME too.
   void add_with_padding(const std::string& name, const std::string& text, const char* cause,
                         const Axes& axes, const Change& change) {
-    add(name, text, cause, changed(axes, change));
-    if (!reaches_outside(pb)) return;
+    const Reading reading = changed(axes, change);
+    add(name, text, cause, reading);
+    if (!reaches_outside(pb) || reading == plain) return;
     add(name, text + ", and padding SAME follows that", cause, changed(axes, [&](SpatialAxis& a) {
           change(a);
           const std::int64_t reach = (a.taps - 1) * a.dilation + 1;

@@ -145,7 +145,8 @@ struct Trial {
       if (e.error(at) <= kWrong) return 0;  // NaN for NaN, or the same infinity
       return std::isinf(e.got(at)) && std::isinf(e.want(at)) ? 1 : kMostBits;
     }
-    const double tolerance = kSlack * larger + rounding_step(e.problem().out_dtype, e.want(at)) / 2;
+    const double tolerance = std::max(kSlack * larger, e.grain() / 2) +
+                             rounding_step(e.problem().out_dtype, e.want(at)) / 2;
     const double bits = std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
     // A rounding in one direction is told from one in the other.
     const bool directed = filling.grid && filling.grid->own && !spared &&

@@ -300,7 +300,8 @@ bool narrows(Treatment t) {
 }
 
 double product(const Reading& reading, DType dtype, double x, double dy) {
-  if (!reading.without_low) return treated(reading.product, accumulator_dtype(dtype), x * dy);
+  const DType sums = accumulator_dtype(dtype);
+  if (!reading.without_low) return treated(reading.product, sums, rounded(sums, x * dy));
   const double high = rounded(DType::bf16, x), other_high = rounded(DType::bf16, dy);
   const double low = treated(Treatment::bf16_twice, dtype, x) - high;
   const double other_low = treated(Treatment::bf16_twice, dtype, dy) - other_high;
