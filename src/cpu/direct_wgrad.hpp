@@ -9,7 +9,7 @@ namespace convgrad {
 // Kernels that cannot add a chunk resort to this: it multiplies only what is in x, by IEEE
 // arithmetic. Adds the products of one chunk's pixels to a tile of partial ([tap][c][k], float64).
 // workspace holds kMaxChunkPixels elements of the accumulator's type for each of the tile's c and
-// k, aligned to 64. A tile may cover several groups of depthwise alone, of one channel each.
+// k, aligned to 64.
 void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBox& box,
                   const Tile& tile, std::byte* workspace, double* partial);
 

@@ -20,7 +20,7 @@ class AmxChunks {
         packing_(packing_of(vectors, problem.dtype, tiles.f16_terms)),
         at_(problem, block, tile, tiles.f16_terms, workspace),
         packer_(packing_, at_),
-        first_sums_(problem, tile, fresh) {
+        fresh_(fresh) {
     tiles_.begin();
   }
   ~AmxChunks() { tiles_.end(); }
@@ -46,7 +46,7 @@ class AmxChunks {
       x = range_of_x();
     }
     const bool adds = in_range(x, dy);
-    stores_ = first_sums_.are_of(box, adds, partial);
+    stores_ = stores_first(at_.pb, at_.tile, box, adds, fresh_, partial);
     if (!adds) return false;
     for (first[0] = 0; first[0] < at_.pb.axis[0].taps; first[0] += step[0]) {
       for (first[1] = 0; first[1] < at_.pb.axis[1].taps; first[1] += step[1]) {
@@ -239,7 +239,7 @@ class AmxChunks {
   const AmxPacking& packing_;
   AmxContext at_;
   AmxPacker packer_;
-  FirstSums first_sums_;
+  bool fresh_;
   bool stores_ = false;  // the chunk's sums, instead of adding them
   int group_size_ = 0;   // taps whose sums are made together
   std::array<AmxTap, kAmxMostB> group_;

@@ -75,13 +75,13 @@ class OuterProductTile {
       : isa_(isa),
         pb_(problem),
         panels_(isa, problem, block, tile, workspace),
-        sums_(sums),
-        first_sums_(problem, tile, sums.fresh) {}
+        whole_(tile),
+        sums_(sums) {}
 
   // Returns false if the chunk must be left to plain multiply-adds, as ChunkPanels::start() says.
   bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     const bool starts = panels_.start(box);
-    const bool stores = first_sums_.are_of(box, starts, partial);
+    const bool stores = stores_first(pb_, whole_, box, starts, sums_.fresh, partial);
     if (!starts) return false;
     sums_.are_in_result = stores && sums_.result != nullptr;
     const Cells results = pb_.out_dtype == DType::bf16 ? Cells::bfloat16s : Cells::results;
@@ -200,8 +200,8 @@ class OuterProductTile {
   const WgradProblem& pb_;
   ChunkPanels<Scalar, Element> panels_;
   RunList runs_;
+  const Tile& whole_;  // tile() is of its first group
   TileSums& sums_;
-  FirstSums first_sums_;
   Cells cells_ = Cells::added_to;  // what happens to the chunk's sums
 };
 
