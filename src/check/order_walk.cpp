@@ -412,6 +412,7 @@ void PartSum::add_unit(const Block& block, const Unit& unit, Sums& sums) const {
     return weights_[axis][static_cast<std::size_t>(pixel) * parts + part];
   };
   const TapPlace tap = tap_place(pb, unit.tap);
+  std::vector<Lanes> line_before(static_cast<std::size_t>(pb.axis[2].out));
   visit_pixel_lines<Scalar>(pb, block, block.pixels, tap, [&](const PixelLine<Scalar>& at) {
     std::array<std::complex<double>, TermLayout::kMostParts> of_line;
     for (std::size_t i = 0; i < parts; ++i) {
@@ -433,7 +434,9 @@ void PartSum::add_unit(const Block& block, const Unit& unit, Sums& sums) const {
       const auto one = (decltype(product != 0))(Lanes{} + 1.0);
       sums.terms += (Lanes)((product != 0) & one);
       sums.repeats += (Lanes)((product != 0) & (product == sums.last) & one);
-      sums.last = product;
+      Lanes& above = line_before[static_cast<std::size_t>(q)];
+      sums.above += (Lanes)((product != 0) & (product == above) & one);
+      sums.last = above = product;
     }
   });
 }
@@ -448,7 +451,7 @@ void PartSum::add(const Block& block, std::int64_t, const Progress& progress) {
 OrderWalk PartSum::widest(const Sums& sums, std::size_t lane) const {
   OrderWalk result;
   result.terms = sums.terms[lane];
-  result.alike = sums.repeats[lane] > result.terms / 2;
+  result.alike = std::max(sums.repeats[lane], sums.above[lane]) > result.terms / 2;
   const double pixels = static_cast<double>(std::max<std::int64_t>(term_count(problem_), 1));
   const double longest = static_cast<double>(summation_.longest_sum);
   for (std::size_t i = 0; i < parts_.size(); ++i) {

@@ -91,7 +91,7 @@ class TermLayout final : public BlockSum {
 };
 
 // Holds the mean square of an entry's sums on their way in the widest order by the parts, as
-// TermStatistics::walk. Terms are alike where most equal the one before.
+// TermStatistics::walk. Terms are alike where most equal the one before, in a row or a column.
 struct OrderWalk {
   double walk = 0, terms = 0;  // terms that are not 0
   bool alike = false;
@@ -119,7 +119,7 @@ class PartSum final : public BlockSum {
   typedef double Lanes __attribute__((vector_size(64)));
   struct Sums {
     std::array<Lanes, TermLayout::kMostParts> real, imaginary;
-    Lanes terms, last, repeats;  // the last product, and how many were as the one before
+    Lanes terms, last, repeats, above;  // the last product; how many were as that, or as one above
   };
   struct Unit {
     std::int64_t tap, c, k;

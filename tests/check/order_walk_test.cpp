@@ -217,6 +217,9 @@ TEST_CASE("sums that are restarted walk less far, and terms that are alike are k
   CHECK(walk(0).walk == 2304.0 * 2304 / 3);
   CHECK(walk(576).walk == 576.0 * 576 / 3);
   CHECK(walk(0).alike);
-  for (std::size_t i = 0; i < dy.size(); i += 2) dy[i] = 2;
-  CHECK_FALSE(walk(0).alike);
+  // Columns are alike, then neither rows nor columns.
+  for (const std::size_t period : {6, 5}) {
+    for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = 1 + static_cast<float>(i % period);
+    CHECK(walk(0).alike == (period == 6));
+  }
 }
