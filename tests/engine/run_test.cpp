@@ -77,6 +77,21 @@ TEST_CASE("of few slices the long ones begin first") {
   CHECK(begun == std::vector<std::int64_t>{4, 4, 3, 3});
 }
 
+TEST_CASE("images of one pixel are one chunk, as images and as a row") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (std::int64_t n = 2; n <= kMaxChunkPixels; ++n) {
+      const WgradProblem pb = make({"", "conv2d", n, 3, 5, 1, {{1, 1}, {1, 1}}}, dtype, n % 2 == 0);
+      const WgradProblem row = with_row_of_images(pb);
+      REQUIRE(row.axis[2].out == n);
+      for (const Kernel& kernel : kernels()) {
+        if (!kernel.why_not(pb, this_machine()).empty()) continue;
+        CHECK(kernel.chunks(pb).count == 1);
+        CHECK(kernel.chunks(row).count == 1);
+      }
+    }
+  }
+}
+
 TEST_CASE("a gradient in one call, from files of two dtypes or from memory") {
   WgradAttributes attributes;
   attributes.op = "conv2d";
