@@ -37,7 +37,7 @@ double shortest(const std::function<void()>& work) {
 double arithmetic_peak(TaskPool& pool, double flops, const std::function<void(long)>& work) {
   long rounds = 16;
   while (seconds_of([&] { work(rounds); }) < kTaskSeconds) rounds *= 2;
-  const std::int64_t tasks = 32 * pool.threads();
+  const std::int64_t tasks = std::int64_t{32} * pool.threads();
   const double time = shortest([&] { pool.run(tasks, [&](std::int64_t, int) { work(rounds); }); });
   return static_cast<double>(tasks) * static_cast<double>(rounds) * flops / time * 1e-9;
 }
