@@ -108,17 +108,14 @@ class Judge {
 
   Comparison take() {
     const double error = norm(error_squares_), want = norm(want_squares_);
-    result.relative_error = error > 0                               ? error / want
-                            : any_finite_ || result.mismatches == 0 ? 0
-                                                                    : 1;
+    result.relative_error = error > 0 ? error / want : 0;
+    if (!any_finite_ && result.mismatches > 0) result.relative_error = 1;
     return std::move(result);
   }
 
   Comparison result;
 
  private:
-  bool any_finite_ = false;  // pair
-
   static double norm(long double squares) { return static_cast<double>(std::sqrt(squares)); }
 
   Errors errors(std::size_t at) const {
@@ -176,6 +173,7 @@ class Judge {
   const Tolerance& tolerance_;
   // Squares of numbers that float64 may not hold.
   long double error_squares_ = 0, want_squares_ = 0;
+  bool any_finite_ = false;  // got with a finite want
 };
 
 // Judges error/scale by groups.

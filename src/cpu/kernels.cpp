@@ -52,7 +52,7 @@ double estimated_seconds(const Kernel& kernel, const WgradProblem& problem,
                          const Machine& machine) {
   // Twice as much would lead from AMX to streaming, where that is slower.
   const bool slow = kernel.slow_beside_amx && lacks(machine, {"amx_bf16"}).empty();
-  return kernel.estimated_seconds(with_row_of_images(with_channels(problem))) * (slow ? 1.5 : 1);
+  return kernel.estimated_seconds(seen_by_kernels(problem)) * (slow ? 1.5 : 1);
 }
 
 Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,

@@ -26,7 +26,7 @@ class CpuSum final : public BlockSum {
       : plan_(plan),
         cpu_(*plan_.cpu()),
         pool_(pool),
-        seen_(with_row_of_images(plan_.problem)),
+        seen_(seen_by_kernels(plan_.problem)),
         chunks_(is_row() ? cpu_.kernel->chunks(seen_) : plan_.schedule.chunks),
         tiles_(tiles_of(plan_.problem, cpu_.steps)),
         partials_(plan_.memory.partials, "partial gradients"),

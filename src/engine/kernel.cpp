@@ -40,8 +40,8 @@ WgradProblem with_channels(const WgradProblem& problem) {
   return result;
 }
 
-WgradProblem with_row_of_images(const WgradProblem& problem) {
-  WgradProblem result = problem;
+WgradProblem seen_by_kernels(const WgradProblem& problem) {
+  WgradProblem result = with_channels(problem);
   const bool is_pixel = std::ranges::all_of(problem.axis, [](const SpatialAxis& axis) {
     return axis.in == 1 && axis.out == 1 && axis.taps == 1 && axis.pad_before == 0;
   });

@@ -142,9 +142,9 @@ double estimated_seconds(const Kernel& kernel, const WgradProblem& problem, cons
 // channels that they can count and divide by. Nothing is added to an empty gradient.
 WgradProblem with_channels(const WgradProblem& problem);
 
-// Kernels see images of one pixel, of which a chunk holds all, as one image that is a row of them:
-// what they do for each row is then done once.
-WgradProblem with_row_of_images(const WgradProblem& problem);
+// Returns that, for kernels on the processor with images of one pixel, of which a chunk holds all,
+// as one image that is a row of them: what they do for each row is then done once.
+WgradProblem seen_by_kernels(const WgradProblem& problem);
 
 // Returns the kernel of the least estimated time among those that can compute the problem, or the
 // named one; or Error(unavailable) with its sentence if that cannot.

@@ -141,8 +141,7 @@ std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptio
     if (!found) return found.why_not();
     cpu.kernel = *found;
   }
-  const WgradProblem& problem = plan.problem;
-  const WgradProblem shape = with_row_of_images(with_channels(problem));
+  const WgradProblem &problem = plan.problem, shape = seen_by_kernels(problem);
   Schedule& schedule = plan.schedule;
   if (schedule.chunks.count > 0) schedule.chunks = cpu.kernel->chunks(problem);
   schedule.slices = slice_grid(problem, schedule.chunks);

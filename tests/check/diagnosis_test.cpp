@@ -153,6 +153,19 @@ TEST_CASE("a few wrong elements of whole numbers have no fault's name") {
   }
 }
 
+TEST_CASE("where all of a gradient is 0, a fault has its name") {
+  Case c(make({"1x1", "conv2d", 2, 2, 2, 1, {{6, 1}, {6, 1}}}, DType::f32, true));
+  std::vector<double> x, dy;
+  for (std::int64_t i = 0; i < c.pb.x_count(); ++i) {
+    x.push_back(1);
+    dy.push_back(2 * i < c.pb.dy_count() ? 1 : -1);
+  }
+  c.x = tensor_of(DType::f32, x);
+  c.dy = tensor_of(DType::f32, dy);
+  c.reference = reference_of(c.pb, c.x.data(), c.dy.data());
+  CHECK_FALSE(c.diagnose_values({36, 36, 36, 36}).findings.empty());  // image 1 is left out
+}
+
 TEST_CASE("what was not checked is off by no more than what was") {
   const Case c(make({"3x3", "conv2d", 2, 8, 32, 1, {{10, 3}, {10, 3}}}, DType::bf16, true));
   TaskPool pool(2);

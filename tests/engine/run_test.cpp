@@ -81,7 +81,7 @@ TEST_CASE("images of one pixel are one chunk, as images and as a row") {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (std::int64_t n = 2; n <= kMaxChunkPixels; ++n) {
       const WgradProblem pb = make({"", "conv2d", n, 3, 5, 1, {{1, 1}, {1, 1}}}, dtype, n % 2 == 0);
-      const WgradProblem row = with_row_of_images(pb);
+      const WgradProblem row = seen_by_kernels(pb);
       REQUIRE(row.axis[2].out == n);
       for (const Kernel& kernel : kernels()) {
         if (!kernel.why_not(pb, this_machine()).empty()) continue;

@@ -17,9 +17,9 @@ namespace {
 // They bound the time, not what is named: the last look decides, and what 8 or 64 entries rule out
 // is wrong.
 constexpr std::size_t kLooks[] = {8, 64}, kConfirmed = 4096, kPairLook = 4;
-// Of all faults together; sums take about 100 bytes each.
-constexpr std::size_t kMostConfirmed = std::size_t{1} << 18;
 constexpr std::size_t kSampled = 128, kPairedMoves = 32;
+// So many sums are confirmed at once, of all faults together: each takes about 100 bytes.
+constexpr std::size_t kMostConfirmed = std::size_t{1} << 18;
 // A fit is not told from one that is so much better, nor errors of right sums from smaller ones
 // (those of float32 sums have 0.1 to 0.7 of the scale: docs/numerics.md).
 constexpr double kAsWell = 1.25, kRoundingAlone = 0.2;
@@ -266,10 +266,8 @@ class Search {
     const double affordable = std::max(budget_, 0.0) / 2 / cost(list.size());
     const bool whole = static_cast<double>(evidence_.size()) <= affordable &&
                        evidence_.size() * list.size() <= kMostConfirmed;
-    const Positions at =
-        whole ? evidence_.all()
-              : evidence_.choose(std::max(
-                    kLooks[0], static_cast<std::size_t>(std::min(affordable, 1.0 * kConfirmed))));
+    const auto some = static_cast<std::size_t>(std::min(affordable, 1.0 * kConfirmed));
+    const Positions at = whole ? evidence_.all() : evidence_.choose(std::max(kLooks[0], some));
     const std::vector<Expected> values = predicted(list, at);
     for (std::size_t f = 0; f < list.size(); ++f) consider(list[f], at, values[f]);
   }
@@ -345,13 +343,13 @@ class Search {
       if (fit.complexity > best.complexity || fit.rms > std::max(1.5, 2 * best.rms)) continue;
       if (!is_shadowed(fit)) result_.findings.push_back(fit.finding);
     }
+    const std::size_t shown = std::min(result_.findings.size(), kMaxFindings);
+    result_.more = static_cast<std::int64_t>(result_.findings.size() - shown);
+    result_.findings.resize(shown);
     for (Finding& finding : result_.findings) {
       const bool checked = finding.checked == static_cast<std::int64_t>(evidence_.size());
       finding.covers_all = checked || (finding.only_rounds && evidence_.is_even());
     }
-    const std::size_t shown = std::min(result_.findings.size(), kMaxFindings);
-    result_.more = static_cast<std::int64_t>(result_.findings.size() - shown);
-    result_.findings.resize(shown);
   }
 
   const Evidence evidence_;

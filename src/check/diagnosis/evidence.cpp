@@ -53,7 +53,10 @@ Evidence::Evidence(const Suspect& suspect, double seconds)
     const double error = unexplained_error(problem().out_dtype, got(at), want(at));
     errors_.push_back(error > 0 ? error / scale(at) : 0);
     if (errors_[at] > kWrong) wrong_.push_back(at);
-    if (std::isfinite(want(at)) && want(at) != 0) grain_ = std::min(grain_, last_bit(want(at)));
+    if (std::isfinite(want(at)) && want(at) != 0) {
+      const double bit = last_bit(want(at));
+      grain_ = grain_ == 0 ? bit : std::min(grain_, bit);
+    }
     alike_.push_back(first.emplace(want(at), at).first->second);
   }
   are_different_ = first.size() == size();

@@ -79,7 +79,7 @@ class Evidence {
   std::vector<double> errors_;
   Positions all_, wrong_, drawn_, alike_;
   bool are_different_ = true;
-  double grain_ = HUGE_VAL;
+  double grain_ = 0;  // where all are 0, too
   Place where_;
   std::vector<bool> inside_;
 };

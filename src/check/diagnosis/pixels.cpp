@@ -303,7 +303,7 @@ class Alternatives {
       return;
     }
     for (const Candidate& c : find_ranges(pb_, few_, added, {Pixels{}}, least_usual)) {
-      if (c.pixels.range.size() < everywhere.reading.stage) continue;  // of which it is a part
+      if (c.pixels.range.size() < everywhere.reading.stage) continue;  // a part of one
       Fault& fault = found_.emplace_back(everywhere);
       fault.text += cat(", in ", pixels_text(pb_, c.pixels, ""), " alone");
       fault.reading.only = c.pixels;

@@ -339,11 +339,12 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
       std::min(kMaxChunkPixels, ceil_div(term_count(problem), kIsPair<Element> ? 2 : 1));
   const double turning = 2 * static_cast<double>(k * rows) / static_cast<double>(steps);
   const double packing = may_read ? static_cast<double>(rows + k) : 0;
-  form.swapped = swapped.cost + turning + (can_load(swapped, rows) ? 0 : packing) <
-                 plain.cost + (can_load(plain, k) ? 0 : packing);
+  const bool loads_x = can_load(swapped, rows), loads_dy = can_load(plain, k);
+  form.swapped =
+      swapped.cost + turning + (loads_x ? 0 : packing) < plain.cost + (loads_dy ? 0 : packing);
   form.x_step = form.swapped ? swapped.columns : plain.rows;
   form.k_step = form.swapped ? swapped.rows : plain.columns;
-  const bool loads = form.swapped ? can_load(swapped, rows) : can_load(plain, k);
+  const bool loads = form.swapped ? loads_x : loads_dy;
   form.in_place = may_read && loads;
   form.dy_in_place = form.in_place || (in_layout && loads && panels.joined && k == problem.K);
   if (!form.dy_in_place) return form;
