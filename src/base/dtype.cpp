@@ -99,7 +99,9 @@ void round_all(const double* source, std::int64_t count, Scalar* destination) {
   if constexpr (sizeof(Scalar) == 2) {
     const auto narrow_batch = std::is_same_v<Scalar, Float16> ? narrow_halves : narrow_bfloat16s;
     std::uint16_t batch[kBatch];
-    for (; i + kBatch <= count; i += kBatch) {
+    // The last batch overlaps the one before, where the rest is no whole one.
+    for (; i < count && count >= kBatch; i += kBatch) {
+      i = std::min(i, count - kBatch);
       if (narrow_batch(source + i, batch)) {
         std::memcpy(destination + i, batch, sizeof batch);
       } else {

@@ -178,8 +178,8 @@ TEST_CASE("the constants of a dtype are its own numbers") {
 
 TEST_CASE("many values are rounded as one is") {
   std::mt19937_64 random(5);
-  std::vector<double> values(1 << 16);
-  for (int spread : {1, 30, 200, 2000}) {  // of exponents: normal results, subnormal, infinite
+  std::vector<double> values((1 << 16) + 5);  // no whole batches
+  for (int spread : {1, 30, 200, 2000}) {     // of exponents: normal results, subnormal, infinite
     for (double& value : values) {
       const auto fraction = random() >> 12;
       const auto exponent =
