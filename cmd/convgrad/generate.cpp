@@ -277,7 +277,7 @@ ReportPointer generate(const GenerateOptions& options) {
   reference.finish();
   const auto write_start = Clock::now();
   // The gradient is first, because writing it can still fail for want of space.
-  write_gradient(dw_path, problem, reference.expected().values.data(), nullptr, output);
+  write_gradient(dw_path, problem, reference.expected().values.data(), output);
   x_file.commit();
   dy_file.commit();
   job.write_s += seconds_since(write_start);

@@ -24,7 +24,7 @@ void compute(const char* x_file, const char* dy_file, const char* dw_file, long 
   GradientOptions options;
   options.memory_limit_bytes = std::int64_t{512} << 20;
   const std::vector<double> sums = filter_gradient(problem, x, dy, options);
-  write_gradient(dw_file, problem, sums.data(), nullptr, {});  // rounded; complete or not at all
+  write_gradient(dw_file, problem, sums.data(), {});  // rounded; complete or not at all
   std::printf("%s\n", describe(problem).c_str());
 }
 

@@ -15,30 +15,25 @@ namespace convgrad {
 inline constexpr std::int64_t kOutputStagingBytes = std::int64_t{4} << 20;
 
 // Copies entries [begin, begin + count) in the order of dw_shape() from dw, which is in [tap][c][k]
-// order.
-void gather_gradient(const WgradProblem& problem, const double* dw, std::int64_t begin,
-                     std::int64_t count, double* destination);
-// Does it for dw rounded to out_dtype.
-void gather_rounded(const WgradProblem& problem, const void* dw, std::int64_t begin,
-                    std::int64_t count, void* destination);
+// order. Both are of one dtype, float64 before they are rounded.
+void gather_gradient(const WgradProblem& problem, DType dtype, const void* dw, std::int64_t begin,
+                     std::int64_t count, void* destination);
 
 // Rounds dw to out_dtype and writes it to path, complete or not at all, in the format that
-// array_file.hpp says. addend, if not null, is added before the rounding: dw_count() values in the
-// order of dw_shape().
+// array_file.hpp says.
 void write_gradient(const std::string& path, const WgradProblem& problem, const double* dw,
-                    const double* addend, const OutputOptions& options);
+                    const OutputOptions& options);
 // Does it for dw that is rounded to out_dtype.
 void write_rounded_gradient(const std::string& path, const WgradProblem& problem, const void* dw,
                             const OutputOptions& options);
 
 // Reads a file that must have the shape of the problem's gradient, else Error(input). The values
-// are in its order, as float64. Any float dtype is taken unless dtype_must_match.
+// are in [tap][c][k] order, as float64. Any float dtype is taken.
 struct GradientFile {
   DType dtype = DType::f32;
   std::vector<double> values;
 };
-GradientFile read_gradient(const std::string& path, const WgradProblem& problem,
-                           bool dtype_must_match);
+GradientFile read_gradient(const std::string& path, const WgradProblem& problem);
 
 // Returns the position in a file of dw_shape() of the entry at `index` of [tap][c][k].
 std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int64_t index);

@@ -205,13 +205,15 @@ void filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
   const auto round_piece = [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRoundedPiece, n = std::min(kRoundedPiece, count - begin);
     std::byte* destination = static_cast<std::byte*>(result) + begin * item;
-    if (rounds) return gather_rounded(problem, unordered.data(), begin, n, destination);
+    if (rounds) {
+      return gather_gradient(problem, problem.out_dtype, unordered.data(), begin, n, destination);
+    }
     if (in_order) {
       round_to(problem.out_dtype, dw + begin, n, destination);
       return;
     }
     std::array<double, kRoundedPiece> ordered;
-    gather_gradient(problem, dw, begin, n, ordered.data());
+    gather_gradient(problem, DType::f64, dw, begin, n, ordered.data());
     round_to(problem.out_dtype, ordered.data(), n, destination);
   };
   const std::int64_t pieces = ceil_div(count, kRoundedPiece);

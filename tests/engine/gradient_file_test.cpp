@@ -40,15 +40,15 @@ TEST_CASE("filter formats order taps, input and output channels") {
     const WgradProblem pb = make(spec(), DType::f32, true, format);
     const std::vector<double> dw = numbered(pb);
     std::vector<double> whole(dw.size()), parts(dw.size());
-    gather_gradient(pb, dw.data(), 0, pb.dw_count(), whole.data());
+    gather_gradient(pb, DType::f64, dw.data(), 0, pb.dw_count(), whole.data());
     std::size_t i = 0;
     for (int a = 0; a < extents[0]; ++a)
       for (int b = 0; b < extents[1]; ++b)
         for (int c = 0; c < extents[2]; ++c)
           CHECK(whole[i++] == a * steps[0] + b * steps[1] + c * steps[2]);
     for (std::int64_t begin = 0; begin < pb.dw_count(); begin += 7) {
-      gather_gradient(pb, dw.data(), begin, std::min<std::int64_t>(7, pb.dw_count() - begin),
-                      parts.data() + begin);
+      gather_gradient(pb, DType::f64, dw.data(), begin,
+                      std::min<std::int64_t>(7, pb.dw_count() - begin), parts.data() + begin);
     }
     CHECK(parts == whole);
   }
@@ -60,21 +60,18 @@ TEST_CASE("a written gradient is read back, rounded to its dtype") {
   for (const char* format : {"HWIO", "OIHW", "OHWI"}) {
     for (const char* out : {"float16", "bfloat16", "float32", "float64"}) {
       const WgradProblem pb = make(spec(), DType::f32, true, format, out);
-      std::vector<double> dw = numbered(pb), ordered(dw.size());
+      std::vector<double> dw = numbered(pb);
       for (double& value : dw) value += 1.0 / 3;
-      write_gradient(path, pb, dw.data(), nullptr, {});
-      gather_gradient(pb, dw.data(), 0, pb.dw_count(), ordered.data());
-      const GradientFile file = read_gradient(path, pb, true);
+      write_gradient(path, pb, dw.data(), {});
+      const GradientFile file = read_gradient(path, pb);
       CHECK(file.dtype == pb.out_dtype);
-      for (std::size_t i = 0; i < ordered.size(); ++i) {
-        CHECK(file.values[i] == rounded(pb.out_dtype, ordered[i]));
+      for (std::size_t i = 0; i < dw.size(); ++i) {
+        CHECK(file.values[i] == rounded(pb.out_dtype, dw[i]));
       }
       std::vector<std::byte> bits(dw.size() * static_cast<std::size_t>(dtype_bytes(pb.out_dtype)));
       round_to(pb.out_dtype, dw.data(), pb.dw_count(), bits.data());
       write_rounded_gradient(path, pb, bits.data(), {});
-      CHECK(read_gradient(path, pb, true).values == file.values);
-      write_gradient(path, pb, dw.data(), ordered.data(), {});
-      CHECK(read_gradient(path, pb, true).values[5] == rounded(pb.out_dtype, 2 * ordered[5]));
+      CHECK(read_gradient(path, pb).values == file.values);
     }
   }
 }
@@ -87,14 +84,12 @@ TEST_CASE("a gradient of another shape, dtype or order of the axes is refused") 
   };
   const WgradProblem pb = problem("HWIO", "float32"), oihw = problem("OIHW", "float32");
   const auto refused = [](const std::string& file, const WgradProblem& wanted, const char* text) {
-    check_error(ErrorKind::input, "", text, [&] { read_gradient(file, wanted, true); });
+    check_error(ErrorKind::input, "", text, [&] { read_gradient(file, wanted); });
   };
-  write_gradient(path, pb, numbered(pb).data(), nullptr, {});
+  write_gradient(path, pb, numbered(pb).data(), {});
   refused(path, oihw, "shape (3, 2, 4, 6), expected (6, 4, 3, 2)");
-  const WgradProblem wider = problem("HWIO", "float64");
-  refused(path, wider, "dtype float32, expected float64");
-  CHECK(read_gradient(path, wider, false).dtype == DType::f32);
-  write_gradient(path, oihw, numbered(pb).data(), nullptr, {});
+  CHECK(read_gradient(path, problem("HWIO", "float64")).dtype == DType::f32);
+  write_gradient(path, oihw, numbered(pb).data(), {});
   refused(path, pb, "this is OIHW: add --filter-format OIHW");
   const std::string bytes =
       dir.write("dw.bin", std::string(static_cast<std::size_t>(pb.dw_count()), ' '));
@@ -107,7 +102,7 @@ TEST_CASE("a shape that is nearly the gradient's is named") {
   const WgradProblem pb = make({"3x2", "conv2d", 5, 8, 6, 2, {{4, 3}, {4, 2}}}, DType::f32, true);
   const auto refusal = [&](const std::vector<std::int64_t>& shape) -> std::string {
     const std::string path = dir.write("dw.npy", spec_file({shape}));
-    const auto error = error_of([&] { read_gradient(path, pb, false); });
+    const auto error = error_of([&] { read_gradient(path, pb); });
     return error ? error->what() : "";
   };
   const auto says = [&](const std::vector<std::int64_t>& shape, const char* hint) {
@@ -115,12 +110,10 @@ TEST_CASE("a shape that is nearly the gradient's is named") {
     CAPTURE(text);
     CHECK(text.find(hint) != std::string::npos);
   };
-  says({5, 3, 2, 4, 6}, "make images groups");
-  says({2, 3, 4, 6}, "h and w are exchanged");
   says({24, 6}, "as many elements: reshape it");
   says({144}, "as many elements: reshape it");
   for (const std::vector<std::int64_t>& other :
-       {std::vector<std::int64_t>{3, 2, 4, 7}, {5, 3, 2, 4, 7}, {25, 6}, {5}, {4, 3, 2, 4, 6}}) {
+       {std::vector<std::int64_t>{3, 2, 4, 7}, {5, 3, 2, 4, 6}, {2, 3, 4, 6}, {25, 6}, {5}}) {
     CHECK(refusal(other).ends_with("filter gradient"));
   }
 }
@@ -133,10 +126,8 @@ TEST_CASE("a gradient larger than the staging buffer is written in parts") {
   REQUIRE(pb.dw_count() * 16 > kOutputStagingBytes);
   std::vector<double> dw(static_cast<std::size_t>(pb.dw_count()));
   for (std::size_t i = 0; i < dw.size(); ++i) dw[i] = static_cast<double>(i);
-  write_gradient(path, pb, dw.data(), nullptr, {});
-  std::vector<double> ordered(dw.size());
-  gather_gradient(pb, dw.data(), 0, pb.dw_count(), ordered.data());
-  CHECK(read_gradient(path, pb, true).values == ordered);
+  write_gradient(path, pb, dw.data(), {});
+  CHECK(read_gradient(path, pb).values == dw);
 }
 
 TEST_CASE("single entries of a file are those of the whole") {
@@ -153,7 +144,7 @@ TEST_CASE("single entries of a file are those of the whole") {
       CAPTURE(describe(pb));
       const std::vector<double> dw = numbered(pb);
       const TempDir folder;
-      write_gradient(folder.file("dw.npy"), pb, dw.data(), nullptr, {});
+      write_gradient(folder.file("dw.npy"), pb, dw.data(), {});
       std::vector<std::int64_t> indices;
       std::vector<double> want;
       for (std::int64_t i = pb.dw_count() - 1; i >= 0; i -= 2) {

@@ -185,7 +185,8 @@ TEST_CASE("the result is the reference's, rounded, in every filter format and dt
         if (c.spec.axes.size() == 3) name.insert(name.find('H'), "D");
         const WgradProblem problem = make(c.spec, c.dtype, c.channels_last, name, out);
         std::vector<double> want(reference.values.size());
-        gather_gradient(problem, reference.values.data(), 0, problem.dw_count(), want.data());
+        gather_gradient(problem, DType::f64, reference.values.data(), 0, problem.dw_count(),
+                        want.data());
         std::vector<std::byte> got(
             static_cast<std::size_t>(problem.dw_count() * dtype_bytes(problem.out_dtype)));
         filter_gradient(problem, x.data(), dy.data(), got.data(),

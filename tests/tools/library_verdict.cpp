@@ -34,7 +34,7 @@ std::vector<std::byte> read(const char* path, DType dtype) {
 
 int main(int argc, char** argv) try {
   WgradProblem problem = make_problem(parse_problem(argv[4]));
-  const GradientFile result = read_gradient(argv[3], problem, false);
+  const GradientFile result = read_gradient(argv[3], problem);
   problem.out_dtype = result.dtype;
   Rules rules;
   for (int i = 5; i < argc; ++i) {

@@ -138,7 +138,7 @@ Buffer rounded_by(BlockSum& sums, const Plan& plan) {
 // Sums what is left, and returns the seconds that writing takes.
 double finish_and_write(const ReadyJob& ready, BlockSum& sums, const Buffer& rounded,
                         const Options& options, Timing& timing) {
-  const double* dw = nullptr;
+  double* dw = nullptr;
   const double finish_s = seconds_of([&] { dw = sums.finish(); });
   timing.kernel_s += finish_s;
   timing.total_s += finish_s;
@@ -147,6 +147,13 @@ double finish_and_write(const ReadyJob& ready, BlockSum& sums, const Buffer& rou
     write_rounded_gradient(options.problem.output, ready.job.problem, rounded.data(),
                            gradient_options(options));
   });
+}
+
+std::vector<double> read_addend(const ArrayTarget& target, const WgradProblem& problem) {
+  GradientFile old = read_gradient(target.readable_name(), problem);
+  if (old.dtype == problem.out_dtype) return std::move(old.values);
+  bad_input(target.readable_name(), ": dtype ", dtype_name(old.dtype), ", expected ",
+            dtype_name(problem.out_dtype), Hint("use --out-dtype ", dtype_name(old.dtype)));
 }
 
 bool is_part(const Options& options) { return !options.execution.batch_range.empty(); }
@@ -204,8 +211,7 @@ ReadyJob make_ready(const Options& options, const std::optional<BatchRange>& sha
     return ready;
   }
   try {
-    const std::string target = gradient_target(options).readable_name();
-    if (execution.accumulate) ready.addend = read_gradient(target, problem, true).values;
+    if (execution.accumulate) ready.addend = read_addend(gradient_target(options), problem);
   } catch (const Error& error) {
     throw Error(error.kind(), "--accumulate: ", error,
                 Hint("compute it once without --accumulate"));
@@ -215,9 +221,9 @@ ReadyJob make_ready(const Options& options, const std::optional<BatchRange>& sha
   return ready;
 }
 
-void write_sums(const ReadyJob& ready, const double* dw, const Options& options) {
-  write_gradient(options.problem.output, ready.job.problem, dw,
-                 ready.addend.empty() ? nullptr : ready.addend.data(), gradient_options(options));
+void write_sums(const ReadyJob& ready, double* dw, const Options& options) {
+  for (std::size_t i = 0; i < ready.addend.size(); ++i) dw[i] += ready.addend[i];
+  write_gradient(options.problem.output, ready.job.problem, dw, gradient_options(options));
 }
 
 ReportPointer planned_report(const ReadyJob& ready, const Options& options, Json more) {
@@ -281,7 +287,7 @@ ReportPointer reduce(const ReduceOptions& options) {
   const auto start = Clock::now();
   const Buffer sums = add_partials(files);
   const double read_s = seconds_since(start);
-  write_gradient(output, problem, sums.as<double>(), nullptr, output_options);
+  write_gradient(output, problem, sums.as<double>(), output_options);
   Json fields = problem_fields(problem);
   fields["parts"] = parts_json(files);
   fields["output"] = output;

@@ -25,7 +25,7 @@ void check_compute_options(const Options& options);
 struct ReadyJob {
   Job job;
   Plan plan;
-  std::vector<double> addend;  // what --accumulate adds to, in the order of dw_shape()
+  std::vector<double> addend;  // what --accumulate adds to, in [tap][c][k] order
 };
 // `share` is the part of the batch, or --batch-range says it. `writes` tells whether this process
 // writes the output.
@@ -35,8 +35,8 @@ ReadyJob make_ready(const Options& options, const std::optional<BatchRange>& sha
 std::unique_ptr<BlockSum> checked_sum(const Plan& plan, TaskPool& pool,
                                       const ExecutionOptions& options);
 
-// Writes the gradient. `dw` is in [tap][c][k] order.
-void write_sums(const ReadyJob& ready, const double* dw, const Options& options);
+// Writes the gradient. `dw` is in [tap][c][k] order; the addend is added to it.
+void write_sums(const ReadyJob& ready, double* dw, const Options& options);
 
 // These return what --dry-run says, and what there is to say of a gradient that was written, with
 // `more` fields beside the plan's. The second prints the timing for --verbose.

@@ -139,7 +139,7 @@ Json rank_json(const Ranks& ranks, const Plan& plan, const RankTiming& t) {
 }
 
 // Adds the sums of all ranks' nodes. Returns them on rank 0, and null on the others.
-const double* add_all(Ranks& ranks, const Plan& plan, BlockSum& sum) {
+double* add_all(Ranks& ranks, const Plan& plan, BlockSum& sum) {
   std::vector<NodeSums> nodes;
   for (std::size_t node = 0; node < plan.schedule.nodes.size(); ++node) {
     nodes.push_back({plan.schedule.nodes[node], sum.finish(node)});
@@ -165,11 +165,11 @@ Json all_ranks(const Ranks& ranks, const Plan& plan, const RankTiming& timing) {
 }
 
 // Returns the sum of all ranks on rank 0, and null on the others.
-const double* sum_of_ranks(Ranks& ranks, ReadyJob& ready, BlockSum& sum, RankTiming& timing) {
+double* sum_of_ranks(Ranks& ranks, ReadyJob& ready, BlockSum& sum, RankTiming& timing) {
   const std::int64_t before = bytes_read();
   timing.timing = run_job(ready.job, ready.plan, &sum, nullptr);
   timing.read_bytes = bytes_read() - before;
-  const double* dw = nullptr;
+  double* dw = nullptr;
   timing.add_s = seconds_of([&] { dw = add_all(ranks, ready.plan, sum); });
   timing.timing.total_s += timing.add_s;
   return dw;
@@ -181,7 +181,7 @@ ReportPointer sum_and_write(Ranks& ranks, ReadyJob& ready, const Options& option
   const std::unique_ptr<BlockSum> sum = checked_sum(ready.plan, pool, options.execution);
   RankTiming timing;
   double write_s = 0;
-  const double* const dw = sum_of_ranks(ranks, ready, *sum, timing);
+  double* const dw = sum_of_ranks(ranks, ready, *sum, timing);
   ranks.together([&] {
     if (ranks.rank() == 0) write_s = seconds_of([&] { write_sums(ready, dw, options); });
   });

@@ -26,10 +26,7 @@ void save_difference(const WgradProblem& problem, const VerifyCommand& options, 
   }
   WgradProblem file = problem;
   file.out_dtype = got.dtype == DType::f64 ? DType::f64 : DType::f32;
-  write_gradient(options.verify.save_diff, file, difference.data(), nullptr,
-                 {options.execution.no_clobber});
-  const bool plain = problem.filter_format == FilterFormat::hwio;
-  say_how_to_draw(options.verify.save_diff, plain ? "" : filter_format_name(problem), options);
+  write_gradient(options.verify.save_diff, file, difference.data(), {options.execution.no_clobber});
 }
 
 // Both sides have errors, each of the scale, and each is rounded to its dtype at the end.
@@ -314,7 +311,7 @@ class VerifyCase {
     const ArrayTarget target = array_target(path);
     if (std::filesystem::exists(target.file, ignored)) {
       // Whatever is not a gradient of this problem is there by mistake, and not replaced.
-      Gradient old = read_in_order(target.readable_name(), problem);
+      GradientFile old = read_gradient(target.readable_name(), problem);
       const Comparison change = bits(result, std::move(old.values));
       if (change.match() && old.dtype == problem.out_dtype) {
         say("holds it already, to the bit", "unchanged");
@@ -323,7 +320,7 @@ class VerifyCase {
       what = cat("is written: ", change.mismatches, " of ", change.count, " elements change");
       if (old.dtype != problem.out_dtype) what += cat(", ", dtype_name(old.dtype), " before");
     }
-    write_gradient(path, problem, result.values.data(), nullptr, {options_.execution.no_clobber});
+    write_gradient(path, problem, result.values.data(), {options_.execution.no_clobber});
     say(what, "written");
     return notes;
   }

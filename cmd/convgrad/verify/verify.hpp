@@ -52,9 +52,6 @@ Tolerance judged_by(const VerifyOptions& options);
 // Returns how the gradient that is judged is taken to be summed.
 Summation summation_of(const Job& job, const VerifyCommand& options);
 
-// Reads a gradient file into [tap][c][k] order.
-Gradient read_in_order(const std::string& path, const WgradProblem& problem);
-
 Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_reference);
 
 // Reads, computes and sums what the options ask for, and writes --output.

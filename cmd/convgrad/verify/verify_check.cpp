@@ -10,23 +10,10 @@
 namespace convgrad::cli {
 namespace {
 
-// Moves values from the order of dw_shape() to [tap][c][k].
-std::vector<double> in_hwio_order(const WgradProblem& problem, const std::vector<double>& values) {
-  if (problem.filter_format == FilterFormat::hwio) return values;
-  // gather_gradient maps positions; sending positions through it gives the inverse map.
-  std::vector<double> positions(values.size()), gathered(values.size()), result(values.size());
-  for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<double>(i);
-  gather_gradient(problem, positions.data(), 0, problem.dw_count(), gathered.data());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    result[static_cast<std::size_t>(gathered[i])] = values[i];
-  }
-  return result;
-}
-
 // Reads the whole file, or the entries of the sample.
 Gradient read_judged(const std::string& path, const WgradProblem& problem, const Sample& sample) {
-  if (sample.indices.empty()) return read_in_order(path, problem);
-  GradientFile file = read_gradient_entries(path, problem, sample.indices);
+  GradientFile file = sample.indices.empty() ? read_gradient(path, problem)
+                                             : read_gradient_entries(path, problem, sample.indices);
   return {path, file.dtype, std::move(file.values)};
 }
 
@@ -246,11 +233,6 @@ Summation summation_of(const Job& job, const VerifyCommand& options) {
   return summation;
 }
 
-Gradient read_in_order(const std::string& path, const WgradProblem& problem) {
-  const GradientFile file = read_gradient(path, problem, false);
-  return {path, file.dtype, in_hwio_order(problem, file.values)};
-}
-
 Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_reference) {
   const VerifyOptions& v = options.verify;
   const bool computes = v.results.empty();
@@ -288,8 +270,7 @@ Judged gather(Job& job, const VerifyCommand& options, bool needs_reference) {
     judged.results.push_back({std::string(algorithm_name(judged.pass->plan)),
                               judged.problem.out_dtype, std::move(values)});
     if (!options.problem.output.empty()) {
-      write_gradient(options.problem.output, judged.problem, pass.dw(), nullptr,
-                     gradient_options(options));
+      write_gradient(options.problem.output, judged.problem, pass.dw(), gradient_options(options));
       if (!options.json.empty()) {
         add_gradient(gradient_target(options), judged.problem, judged.tensors);
       }
