@@ -198,7 +198,7 @@ void add_archive(const InspectOptions& options, const std::string& path, Inspect
   Words names = archive.names();
   if (names.empty()) return NpyReader(path).finish();  // says what it is
   const auto has = [&](const char* name) { return std::ranges::count(names, name) > 0; };
-  if (names.size() == 3 && has("problem") && has("slices") && has("sums")) {
+  if (names.size() == 2 && has("problem") && has("sums")) {
     try_to([&] { add_part(open_partial(path), report); }, options, path, false, report);
     std::erase(names, "problem");
   }

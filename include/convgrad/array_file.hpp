@@ -45,7 +45,8 @@ ArrayTarget array_target(const std::string& argument, bool raw = false);
 // Error(usage) where an archive would be lost, or would go to a device or FIFO.
 void check_array_output(const std::string& argument, const OutputOptions& options = {});
 
-// Error(usage) if the file is an archive that holds anything but `own`.
+// Error(usage) if the file is an archive that holds anything but `own`, or a device or FIFO that is
+// called .npz.
 void check_archive_is_kept(const std::string& file, const std::vector<std::string>& own);
 
 class ArrayFile {

@@ -14,8 +14,8 @@
 namespace convgrad {
 namespace {
 
-// A damaged file must not ask for much memory: a tree of 2^63 slices has fewer nodes in a part.
-constexpr std::int64_t kMostHeaderBytes = 1 << 16, kMostNodes = 1 << 10;
+// A damaged file must not ask for much memory.
+constexpr std::int64_t kMostHeaderBytes = 1 << 16;
 
 std::vector<std::int64_t> sums_shape(const WgradProblem& problem, std::int64_t nodes) {
   return {nodes, problem.taps(), problem.group_c(), problem.K};
@@ -34,16 +34,6 @@ NpyReader open_member(const std::string& path, const char* member, std::string_v
               Hint("compute the file again with --batch-range"));
   }
   return reader;
-}
-
-std::vector<std::byte> bytes_of(NpyReader& reader, std::int64_t most) {
-  if (reader.header().payload_bytes > most) {
-    bad_input(reader.name(), ": has ", reader.header().payload_bytes, " bytes, expected at most ",
-              most, Hint("compute the file again with --batch-range"));
-  }
-  std::vector<std::byte> bytes(static_cast<std::size_t>(reader.header().payload_bytes));
-  reader.read_all(bytes.data());
-  return bytes;
 }
 
 NpyReader open_sums(const PartialFile& file) {
@@ -100,7 +90,7 @@ std::string images_text(Range images) {
                             : cat("images ", images.begin, " to ", images.end - 1);
 }
 
-constexpr const char* kFormat = "convgrad.partial/3";
+constexpr const char* kFormat = "convgrad.partial/4";
 
 Json range_json(Range range) { return {range.begin, range.end}; }
 Range range_from(const Json& json) {
@@ -132,51 +122,40 @@ std::int64_t partial_file_bytes(const Plan& plan) {
 
 void check_partial_output(const std::string& path, const OutputOptions& options) {
   check_output(path, options);
-  check_archive_is_kept(path, {"problem", "slices", "sums"});
+  check_archive_is_kept(path, {"problem", "sums"});
 }
 
 void write_partial(const std::string& path, const PartialHeader& header,
-                   const std::vector<Range>& nodes, std::span<const double* const> sums,
-                   const OutputOptions& options) {
+                   std::span<const double* const> sums, const OutputOptions& options) {
   check_partial_output(path, options);
   OutputFile file(path, options);
   NpzWriter archive(file);
-  const auto bytes = [](const std::string& text) { return std::as_bytes(std::span(text)); };
+  const auto add = [&](const char* name, const std::string& npy_header, std::uint64_t bytes) {
+    archive.begin(name, npy_header.size() + bytes);
+    archive.append(std::as_bytes(std::span(npy_header)));
+  };
   const std::string text = partial_header_text(header);
-  archive.add("problem", {bytes(npy_header_text(cat("|S", text.size()), {})), bytes(text)});
-  std::vector<std::int64_t> slices;
-  for (const Range& node : nodes) slices.insert(slices.end(), {node.begin, node.end});
-  const std::int64_t count = std::ssize(nodes);
-  archive.add("slices", {bytes(npy_header_text("<i8", std::vector<std::int64_t>{count, 2})),
-                         std::as_bytes(std::span(slices))});
-  const std::string sums_header = npy_header_text("<f8", sums_shape(header.problem, count));
-  std::vector<std::span<const std::byte>> pieces = {bytes(sums_header)};
-  for (const double* node : sums) {
-    pieces.push_back(
-        std::as_bytes(std::span(node, static_cast<std::size_t>(header.problem.dw_count()))));
-  }
-  archive.add("sums", pieces);
+  add("problem", npy_header_text(cat("|S", text.size()), {}), text.size());
+  archive.append(std::as_bytes(std::span(text)));
+  const auto count = static_cast<std::size_t>(header.problem.dw_count());
+  add("sums", npy_header_text("<f8", sums_shape(header.problem, std::ssize(sums))),
+      sums.size() * count * 8);
+  for (const double* node : sums) archive.append(std::as_bytes(std::span(node, count)));
   archive.finish();
   file.commit();
 }
 
 PartialFile open_partial(const std::string& path) {
-  PartialFile file{path, {}, {}};
   NpyReader problem = open_member(path, "problem", "|S", 0);
-  const std::vector<std::byte> text = bytes_of(problem, kMostHeaderBytes);
-  file.header = parse_partial_header(
-      std::string(reinterpret_cast<const char*>(text.data()), text.size()), path);
-  NpyReader slices = open_member(path, "slices", "<i8", 2);
-  const std::vector<std::byte> numbers = bytes_of(slices, kMostNodes * 16);
-  const auto* bounds = reinterpret_cast<const std::int64_t*>(numbers.data());
-  if (slices.header().shape[1] == 2) {
-    for (std::int64_t i = 0; i < slices.header().shape[0]; ++i) {
-      file.nodes.push_back({bounds[2 * i], bounds[2 * i + 1]});
-    }
+  const std::int64_t bytes = problem.header().payload_bytes;
+  if (bytes > kMostHeaderBytes) {
+    bad_input(problem.name(), ": has ", bytes, " bytes, expected at most ", kMostHeaderBytes,
+              Hint("compute the file again with --batch-range"));
   }
-  if (file.nodes != tree_nodes(file.header.of_slices, file.header.slices)) {
-    bad_input(path, ": damaged: slices are not those of its part", Hint("compute it again"));
-  }
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  problem.read_all(text.data());
+  const PartialHeader header = parse_partial_header(text, path);
+  PartialFile file{path, header, tree_nodes(header.of_slices, header.slices)};
   if (!file.nodes.empty()) open_sums(file);  // checks their shape
   return file;
 }

@@ -2,8 +2,7 @@
 //
 // The file is a .npz archive that numpy.load reads:
 //   problem  bytes: a JSON object that says what was summed, and how
-//   slices   int64 [nodes, 2]: the slices [begin, end) of each node of the tree
-//   sums     float64 [nodes, taps, C/groups, K]: their sums
+//   sums     float64 [nodes, taps, C/groups, K]: the sums of each node of the tree
 // The nodes are the largest ones of the tree that lie within the part (tree_nodes()), so files
 // whose parts make up the batch give the bits of one run, whoever computed them and in which order.
 #pragma once
@@ -48,11 +47,10 @@ std::int64_t partial_file_bytes(const Plan& plan);
 // archive that is no such file would be replaced.
 void check_partial_output(const std::string& path, const OutputOptions& options);
 
-// Writes the sums of the plan's nodes, each dw_count() values in [tap][c][k] order, to a file that
+// Writes the sums of the part's nodes, each dw_count() values in [tap][c][k] order, to a file that
 // appears complete or not at all.
 void write_partial(const std::string& path, const PartialHeader& header,
-                   const std::vector<Range>& nodes, std::span<const double* const> sums,
-                   const OutputOptions& options);
+                   std::span<const double* const> sums, const OutputOptions& options);
 
 struct PartialFile {
   std::string path;

@@ -46,10 +46,6 @@ std::string safetensors_header(const std::string& member, DType dtype,
 void check_kept(const ArrayTarget& target) {
   check_archive_is_kept(
       target.file, target.member.empty() ? std::vector<std::string>() : std::vector{target.member});
-  if (target.format == ArrayFormat::npz && is_special(target.file)) {
-    misuse(target.file, ": is no regular file, expected one for an archive",
-           Hint("write .npy to it"));
-  }
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -81,6 +77,9 @@ ArrayTarget array_target(const std::string& argument, bool raw) {
 }
 
 void check_archive_is_kept(const std::string& file, const std::vector<std::string>& own) {
+  if (file.ends_with(".npz") && is_special(file)) {
+    misuse(file, ": is no regular file, expected one for an archive", Hint("write .npy to it"));
+  }
   std::vector<std::string> others;
   try {
     if (!is_archive(file)) return;
@@ -149,10 +148,7 @@ void ArrayFile::write(const void* bytes, std::size_t count) {
 }
 
 void ArrayFile::commit() {
-  if (state_->archive) {
-    state_->archive->end();
-    state_->archive->finish();
-  }
+  if (state_->archive) state_->archive->finish();
   state_->file.commit();
 }
 

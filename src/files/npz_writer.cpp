@@ -59,19 +59,10 @@ void NpzWriter::write(std::span<const std::byte> bytes) {
   written_ += bytes.size();
 }
 
-void NpzWriter::add(const std::string& name,
-                    const std::vector<std::span<const std::byte>>& pieces) {
-  Member member{name + ".npy", 0, 0, written_};
-  for (const std::span<const std::byte>& piece : pieces) {
-    member.crc = crc_of(member.crc, piece);
-    member.bytes += piece.size();
-  }
-  write_local_header(member);
-  for (const std::span<const std::byte>& piece : pieces) write(piece);
-  members_.push_back(std::move(member));
-}
-
-void NpzWriter::write_local_header(const Member& member) {
+void NpzWriter::begin(const std::string& name, std::uint64_t bytes) {
+  end();
+  members_.push_back({name + ".npy", 0, bytes, written_});
+  const Member& member = members_.back();
   Record local;
   local.add(U32{0x04034b50});
   add_common(local, member.crc, member.name);
@@ -81,17 +72,14 @@ void NpzWriter::write_local_header(const Member& member) {
   write(local.bytes());
 }
 
-void NpzWriter::begin(const std::string& name, std::uint64_t bytes) {
-  members_.push_back({name + ".npy", 0, bytes, written_});
-  write_local_header(members_.back());
-}
-
 void NpzWriter::append(std::span<const std::byte> piece) {
   members_.back().crc = crc_of(members_.back().crc, piece);
   write(piece);
 }
 
+// Puts the last array's check sum where it belongs.
 void NpzWriter::end() {
+  if (members_.empty()) return;
   constexpr std::uint64_t kCrcPlace = 14;  // in the local header
   const Member& member = members_.back();
   Record crc;
@@ -101,6 +89,7 @@ void NpzWriter::end() {
 }
 
 void NpzWriter::finish() {
+  end();
   const U64 start = written_, count = members_.size();
   for (const Member& member : members_) {
     Record central;

@@ -88,8 +88,7 @@ void check_batch_range(const Options& options) {
   }
   const std::string& output = options.problem.output;
   const ArrayTarget target = array_target(output);
-  if (target.file != output || output.ends_with(".npy") ||
-      target.format == ArrayFormat::safetensors) {
+  if (!output.empty() && (target.file != output || target.format != ArrayFormat::npz)) {
     misuse("--output: ", output, " is given with --batch-range, which writes an archive of its ",
            "own, expected FILE.npz");
   }
@@ -124,7 +123,7 @@ void write_part(const std::string& path, const Plan& plan, BlockSum& sum,
     sums.push_back(sum.finish(node));
   }
   // Parts of one run must be of one version, revision and compiler.
-  write_partial(path, partial_header(plan, version_text()), plan.schedule.nodes, sums, options);
+  write_partial(path, partial_header(plan, version_text()), sums, options);
 }
 
 // Returns where the sums will be rounded, or nothing. Of a device's gradient fewer bytes are copied
