@@ -238,7 +238,6 @@ struct Program {
     if (!chosen.empty()) refuse_options_in_front(commands.front().rows, command);
     apply_variables(command);
     options->files = command.rows.files();
-    check_known("--color", options->color, {"auto", "always", "never"});
     if (options->quiet && !command.is_never_quiet) turn_off_text(*options);
     std::string prefix;
     for (const auto& [option, variable] : options->variables) {

@@ -26,8 +26,9 @@ def filter_gradient(
     stride: Numbers | None = None, padding: Numbers | None = None, explicit_paddings: Numbers | None = None,
     dilations: Numbers | None = None, dilation: Numbers | None = None, data_format: str | None = None, groups: int | None = None,
     filter_format: str | None = None, out_dtype: DType | None = None, use_cudnn_on_gpu: bool | None = None, problem: str | None = None,
-    input_dtype: DType | None = None, out_backprop_dtype: DType | None = None, backend: str | None = None, device: int | None = None,
-    threads: int | None = None, algorithm: str | None = None, memory_limit: int | str | None = None, spot_check: int | None = None) -> NDArray:
+    input_dtype: DType | None = None, out_backprop_dtype: DType | None = None,
+    backend: Literal["auto", "cpu", "cuda", "reference"] | None = None, device: int | None = None, threads: int | None = None,
+    algorithm: str | None = None, memory_limit: int | str | None = None, spot_check: int | None = None) -> NDArray:
     """The gradient of a convolution with respect to its filter, as a numpy array. Raises convgrad.Error.
 
     x (input) and dy (out_backprop): arrays in the layout that data_format names, NHWC or NDHWC without. op and one keyword that tells
@@ -55,7 +56,7 @@ def filter_gradient(
     problem: all in a line: conv2d n8 h56 w56 c64 k128 r3 s3 stride2 pad_same, or benchdnn's or MIOpenDriver's
     input_dtype: of x, where its file holds uint16 or raw bytes instead: bfloat16, float8_e4m3fn, ...
     out_backprop_dtype: the same for dy
-    backend: auto, cpu, cuda or reference
+    backend: auto decides by the problem and the machine
     device: CUDA device number
     threads: CPU threads; 0, the default, is all
     algorithm: a row of --list-algorithms, or auto
@@ -72,13 +73,14 @@ def verify(
     explicit_paddings: Numbers | None = None, dilations: Numbers | None = None, dilation: Numbers | None = None,
     data_format: str | None = None, groups: int | None = None, filter_format: str | None = None, out_dtype: DType | None = None,
     use_cudnn_on_gpu: bool | None = None, problem: str | None = None, input_dtype: DType | None = None,
-    out_backprop_dtype: DType | None = None, backend: str | None = None, device: int | None = None, threads: int | None = None,
-    algorithm: str | None = None, memory_limit: int | str | None = None, golden: Array | None = None, update_golden: bool | None = None,
-    signs: int | None = None, accumulated_on: Array | None = None, alpha: float | None = None, beta: float | None = None,
-    criterion: Literal["rounding", "bound"] | None = None, slack: float | None = None, longest_sum: int | None = None,
-    adders: Literal["tensor-core", "ieee"] | None = None, order: Literal["any", "natural"] | None = None, rtol: float | None = None,
-    atol: float | None = None, max_ulp: int | None = None, bitwise: bool | None = None, accept: str | Sequence[str] | None = None,
-    fail_vacuous: bool | None = None, fail_assumed: bool | None = None, sample: int | None = None, seed: int | None = None,
+    out_backprop_dtype: DType | None = None, backend: Literal["auto", "cpu", "cuda", "reference"] | None = None,
+    device: int | None = None, threads: int | None = None, algorithm: str | None = None, memory_limit: int | str | None = None,
+    golden: Array | None = None, update_golden: bool | None = None, signs: int | None = None, accumulated_on: Array | None = None,
+    alpha: float | None = None, beta: float | None = None, criterion: Literal["rounding", "bound"] | None = None,
+    slack: float | None = None, longest_sum: int | None = None, adders: Literal["tensor-core", "ieee"] | None = None,
+    order: Literal["any", "natural"] | None = None, rtol: float | None = None, atol: float | None = None, max_ulp: int | None = None,
+    bitwise: bool | None = None, accept: str | Sequence[str] | None = None, fail_vacuous: bool | None = None,
+    fail_assumed: bool | None = None, sample: int | None = None, seed: int | None = None,
     diagnosis: Literal["off", "quick", "full"] | bool | None = None, save_diff: Path | None = None, verbose: bool | None = None,
     show: int | None = None, tag: str | None = None) -> Verdict:
     """Judges dw, a gradient that somebody computed of x and dy, against the reference. Raises convgrad.Error where there is no verdict.
@@ -105,7 +107,7 @@ def verify(
     problem: all in a line: conv2d n8 h56 w56 c64 k128 r3 s3 stride2 pad_same, or benchdnn's or MIOpenDriver's
     input_dtype: of x, where its file holds uint16 or raw bytes instead: bfloat16, float8_e4m3fn, ...
     out_backprop_dtype: the same for dy
-    backend: auto, cpu, cuda or reference
+    backend: auto decides by the problem and the machine
     device: CUDA device number
     threads: CPU threads; 0, the default, is all
     algorithm: a row of --list-algorithms, or auto
@@ -146,13 +148,14 @@ def assert_filter_gradient(
     explicit_paddings: Numbers | None = None, dilations: Numbers | None = None, dilation: Numbers | None = None,
     data_format: str | None = None, groups: int | None = None, filter_format: str | None = None, out_dtype: DType | None = None,
     use_cudnn_on_gpu: bool | None = None, problem: str | None = None, input_dtype: DType | None = None,
-    out_backprop_dtype: DType | None = None, backend: str | None = None, device: int | None = None, threads: int | None = None,
-    algorithm: str | None = None, memory_limit: int | str | None = None, golden: Array | None = None, update_golden: bool | None = None,
-    signs: int | None = None, accumulated_on: Array | None = None, alpha: float | None = None, beta: float | None = None,
-    criterion: Literal["rounding", "bound"] | None = None, slack: float | None = None, longest_sum: int | None = None,
-    adders: Literal["tensor-core", "ieee"] | None = None, order: Literal["any", "natural"] | None = None, rtol: float | None = None,
-    atol: float | None = None, max_ulp: int | None = None, bitwise: bool | None = None, accept: str | Sequence[str] | None = None,
-    fail_vacuous: bool | None = None, fail_assumed: bool | None = None, sample: int | None = None, seed: int | None = None,
+    out_backprop_dtype: DType | None = None, backend: Literal["auto", "cpu", "cuda", "reference"] | None = None,
+    device: int | None = None, threads: int | None = None, algorithm: str | None = None, memory_limit: int | str | None = None,
+    golden: Array | None = None, update_golden: bool | None = None, signs: int | None = None, accumulated_on: Array | None = None,
+    alpha: float | None = None, beta: float | None = None, criterion: Literal["rounding", "bound"] | None = None,
+    slack: float | None = None, longest_sum: int | None = None, adders: Literal["tensor-core", "ieee"] | None = None,
+    order: Literal["any", "natural"] | None = None, rtol: float | None = None, atol: float | None = None, max_ulp: int | None = None,
+    bitwise: bool | None = None, accept: str | Sequence[str] | None = None, fail_vacuous: bool | None = None,
+    fail_assumed: bool | None = None, sample: int | None = None, seed: int | None = None,
     diagnosis: Literal["off", "quick", "full"] | bool | None = None, save_diff: Path | None = None, verbose: bool | None = None,
     show: int | None = None, tag: str | None = None) -> None:
     """Raises an AssertionError with the verdict if dw is not the gradient of x and dy: see verify(), whose keywords it takes.
@@ -206,13 +209,13 @@ def generate(
 def verify_function(
     function: Callable[..., Array], problem: str | Iterable[str] | dict[str, str], dtypes: Any = None,
     data: str | Iterable[str] | None = None, layouts: str | Iterable[str] | None = None, seed: int = 1, *, save: Path | None = None,
-    backend: str | None = None, device: int | None = None, threads: int | None = None, algorithm: str | None = None,
-    memory_limit: int | str | None = None, alpha: float | None = None, criterion: Literal["rounding", "bound"] | None = None,
-    slack: float | None = None, longest_sum: int | None = None, adders: Literal["tensor-core", "ieee"] | None = None,
-    order: Literal["any", "natural"] | None = None, rtol: float | None = None, atol: float | None = None, max_ulp: int | None = None,
-    bitwise: bool | None = None, accept: str | Sequence[str] | None = None, fail_assumed: bool | None = None, sample: int | None = None,
-    diagnosis: Literal["off", "quick", "full"] | bool | None = None, verbose: bool | None = None, show: int | None = None,
-    tag: str | None = None) -> _calls.Tried:
+    backend: Literal["auto", "cpu", "cuda", "reference"] | None = None, device: int | None = None, threads: int | None = None,
+    algorithm: str | None = None, memory_limit: int | str | None = None, alpha: float | None = None,
+    criterion: Literal["rounding", "bound"] | None = None, slack: float | None = None, longest_sum: int | None = None,
+    adders: Literal["tensor-core", "ieee"] | None = None, order: Literal["any", "natural"] | None = None, rtol: float | None = None,
+    atol: float | None = None, max_ulp: int | None = None, bitwise: bool | None = None, accept: str | Sequence[str] | None = None,
+    fail_assumed: bool | None = None, sample: int | None = None, diagnosis: Literal["off", "quick", "full"] | bool | None = None,
+    verbose: bool | None = None, show: int | None = None, tag: str | None = None) -> _calls.Tried:
     """Asserts that function(x, dy) returns the gradient, of its dtype, of each kind of data, and leaves its arguments as they are.
 
     It gets copies, and a dy with random signs, by which all orders of summation are alike: see `convgrad verify --signs`. Returns what was

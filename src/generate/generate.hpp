@@ -18,7 +18,7 @@ namespace convgrad {
 
 enum class Distribution : std::uint8_t { integers, normal, uniform, adversarial };
 std::string_view distribution_name(Distribution distribution);  // int, normal, ...
-Distribution parse_distribution(std::string_view name);         // Error(usage) with a suggestion
+Distribution parse_distribution(std::string_view name);         // one of these names
 
 struct MadeData {
   Distribution distribution = Distribution::integers;

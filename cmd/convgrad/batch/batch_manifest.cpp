@@ -205,8 +205,11 @@ void take_own_fields(Fields& fields, BatchJob& job) {
   }
   job.verifies = !has(fields, "output") || has(fields, "golden") || has(fields, "result");
   if (const auto command = take(fields, "command")) {
-    check_known("command", *command, {"compute", "verify"}, ErrorKind::input);
     job.verifies = *command == "verify";
+    if (!job.verifies && *command != "compute") {
+      bad_input("command: '", *command, "' is unknown, expected compute or verify",
+                did_you_mean(*command, Words{"compute", "verify"}));
+    }
   }
   take_hashes(fields, job);
   job.options.problem.dtype = take(fields, "dtype").value_or("");

@@ -112,14 +112,12 @@ void keep_network(const std::string& name, std::vector<BenchProblem>& problems) 
 
 // Returns {"a", "b"} for "a,b".
 Words split(const std::string& flag, const std::string& text) {
-  Words words;
-  TextReader rest(text);
-  for (std::string word; std::getline(rest, word, ',');) {
+  Words words = pieces_of(text, ',');
+  for (std::string& word : words) {
     const std::size_t begin = word.find_first_not_of(" []"), end = word.find_last_not_of(" []");
     if (begin == std::string::npos) misuse(flag, ": '", text, "' has an empty element");
-    words.push_back(word.substr(begin, end - begin + 1));
+    word = word.substr(begin, end - begin + 1);
   }
-  if (words.empty()) misuse(flag, ": empty, expected a list with commas");
   return words;
 }
 
@@ -131,13 +129,10 @@ void add_once(std::vector<Value>& values, const Value& value) {
 // Returns the dtypes of the flag, or else the problem's own.
 std::vector<DType> dtypes_of(const std::string& text, DType own) {
   if (text.empty()) return {own};
-  const std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64", "all"};
   std::vector<DType> dtypes;
   for (const std::string& word : split("--dtype", text)) {
     if (word == "all") return {DType::f16, DType::bf16, DType::f32, DType::f64};
-    const auto dtype = dtype_from_name(word);
-    if (!dtype) check_known("--dtype", word, names);
-    add_once(dtypes, *dtype);
+    add_once(dtypes, parse_dtype("--dtype", word));
   }
   return dtypes;
 }

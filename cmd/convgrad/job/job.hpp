@@ -26,7 +26,7 @@ struct Job {
 };
 
 // Returns what --backend and --algorithm name, and nothing for auto, which needs the problem.
-// Throws Error(usage) for names that are unknown or do not fit each other.
+// Throws Error(usage) for names that do not fit each other.
 std::optional<Backend> named_backend(const ExecutionOptions& execution);
 
 Job open_job(const Options& options);

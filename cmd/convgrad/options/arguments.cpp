@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdlib>
 
 namespace convgrad::cli {
 namespace {
@@ -99,13 +100,6 @@ class ListReader {
 
 }  // namespace
 
-void check_known(const std::string& what, const std::string& word, const Words& known,
-                 ErrorKind kind) {
-  if (std::ranges::find(known, word) != known.end()) return;
-  throw Error(kind, what, ": '", word, "' is unknown, expected ", join_or(known),
-              did_you_mean(word, known));
-}
-
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool looks_like_a_flag(const std::string& word) {
@@ -197,6 +191,19 @@ Words words_of_line(const std::string& line) {
   Words words;
   for (std::string word; text >> word;) words.push_back(word);
   return words;
+}
+
+Words pieces_of(const std::string& text, char between) {
+  Words words;
+  TextReader rest(text);
+  for (std::string word; std::getline(rest, word, between);) words.push_back(word);
+  return words;
+}
+
+std::string padded(std::string_view text, int width) {
+  const auto columns = static_cast<std::size_t>(std::abs(width));
+  const std::string blanks(columns - std::min(columns, text.size()), ' ');
+  return width < 0 ? cat(blanks, text) : cat(text, blanks);
 }
 
 std::string shell_quoted(const std::string& word) {

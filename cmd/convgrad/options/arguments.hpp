@@ -15,10 +15,6 @@
 
 namespace convgrad::cli {
 
-// Throws Error(kind) "WHAT: 'WORD' is unknown, expected A or B; did you mean 'A'?" unless known.
-void check_known(const std::string& what, const std::string& word, const Words& known,
-                 ErrorKind kind = ErrorKind::usage);
-
 bool is_digit(char c);  // '0' to '9'
 
 // Returns the numbers of "3,3", "3 3", "3x3" or "[3,3]". Throws Error(usage) that names the flag.
@@ -47,6 +43,11 @@ std::string joined(const Words& words, const char* separator = " ");
 
 // Returns the words between spaces and tabs.
 Words words_of_line(const std::string& line);
+// Returns the words between such characters, "a" and "b" of "a,b".
+Words pieces_of(const std::string& text, char between);
+
+// Returns the text with blanks behind it, or in front with a negative width, for columns.
+std::string padded(std::string_view text, int width);
 
 // Returns a word as a shell takes it, in quotes if it must be.
 std::string shell_quoted(const std::string& word);

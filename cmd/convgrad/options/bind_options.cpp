@@ -149,6 +149,14 @@ std::string memory_size(std::string& word) {
   return "";
 }
 
+// Takes a word of a row's type, "off|quick|full".
+std::string choice(std::string& word, const std::string& type) {
+  if (std::string wrong = not_a_flag(word); !wrong.empty()) return wrong;
+  const Words known = pieces_of(type, '|');
+  if (std::ranges::count(known, word) > 0) return "";
+  return cat("'", word, "' is unknown, expected ", join_or(known), did_you_mean(word, known));
+}
+
 // The last of several words counts. `check` returns what is wrong with a word, or "".
 CLI::Option* one_word(CLI::Option* option, std::function<std::string(std::string&)> check) {
   return option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
@@ -179,7 +187,10 @@ struct Binder {
     const bool is_checked_later = row.name().empty() && row.type != "FILE";
     return is_checked_later ? add(*text) : one_word(add(*text), not_a_flag);
   }
-  CLI::Option* operator()(const Choice& choice) const { return (*this)(choice.text); }
+  CLI::Option* operator()(const Choice& one) const {
+    return one_word(add(*one.text),
+                    [type = row.type](std::string& word) { return choice(word, type); });
+  }
   CLI::Option* operator()(const List& list) const { return (*this)(list.text); }
   CLI::Option* operator()(const FileOrOutput& file) const {
     return app.add_flag(spelled(row.names) + "{-}", *file.path, row.help)

@@ -26,6 +26,7 @@ constexpr const char* kMeasurement = "Measurement";
 constexpr const char* kExtent = "Extent of the check";
 constexpr const char* kMismatch = "On a mismatch";
 constexpr const char* kJobs = "Jobs";
+constexpr const char* kBackends = "auto|cpu|cuda|reference";
 constexpr std::int64_t kMuch = std::int64_t{1} << 31;
 
 std::string names_of(const auto& things, auto name) {
@@ -41,7 +42,6 @@ std::string data_formats() { return "NHWC NCHW NDHWC NCDHW NWC NCW"; }
 std::string filter_formats() { return "HWIO OIHW OHWI DHWIO OIDHW ODHWI WIO OIW OWI"; }
 std::string computed_dtypes() { return "float16 bfloat16 float32 float64"; }
 std::string stored_dtypes() { return names_of(kStoredDTypes, dtype_name); }
-std::string backends() { return "auto cpu cuda reference"; }
 std::string algorithms() { return "auto " + names_of(kernels(), &Kernel::name); }
 std::string suites() { return joined(suite_names()); }
 
@@ -128,8 +128,8 @@ void add_shape(Rows& rows, ShapeOptions& o, const OptionNames& names, const char
 }
 
 void add_backend(Rows& rows, ExecutionOptions& o) {
-  rows.add({"backend", 'b'}, "BACKEND", kExecution, "auto, cpu, cuda or reference", &o.backend,
-           {.values = backends});
+  rows.add({"backend", 'b'}, kBackends, kExecution, "auto decides by the problem and the machine",
+           Choice{&o.backend});
   rows.add({"device"}, "N", kExecution, "CUDA device number", Whole{&o.device, 0, 4095});
 }
 
@@ -325,8 +325,7 @@ void add_batch(Rows& rows, BatchOptions& o) {
            Whole{&o.jobs, 0, kMostJobs});
   add_threads(rows, e, "CPU threads of all jobs together; 0, the default, is all");
   add_memory_limit(rows, e, "memory of all jobs together, e.g. 2GiB");
-  rows.add({"backend", 'b'}, "BACKEND", kExecution, "for jobs that name none", &e.backend,
-           {.values = backends});
+  rows.add({"backend", 'b'}, kBackends, kExecution, "for jobs that name none", Choice{&e.backend});
   rows.add({"algorithm", 'a'}, "NAME", kExecution, "for jobs that name none", &e.algorithm,
            {.values = algorithms});
   rows.add({"dry-run"}, "", kExecution, "check all jobs and print their plans; run none",

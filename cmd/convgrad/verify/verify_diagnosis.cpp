@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 
 #include "base/messages.hpp"
 #include "check/diagnosis.hpp"
+#include "options/arguments.hpp"
 #include "verify/verify.hpp"
 
 namespace convgrad::cli {
@@ -43,11 +43,10 @@ std::string subject_name(const Judged& judged, const Gradient& gradient) {
 
 // Tells whether each of the faults "a+b" is one of --accept.
 bool is_accepted(const std::string& faults, const std::string& accept) {
-  std::istringstream each(faults);
-  for (std::string fault; std::getline(each, fault, '+');) {
-    if (cat(",", accept, ",").find(cat(",", fault, ",")) == std::string::npos) return false;
-  }
-  return true;
+  const Words accepted = pieces_of(accept, ',');
+  return std::ranges::all_of(pieces_of(faults, '+'), [&](const std::string& fault) {
+    return std::ranges::count(accepted, fault) > 0;
+  });
 }
 
 std::string certainty_name(Certainty certainty) {
