@@ -36,10 +36,7 @@ void check_rank_options(const Options& options) {
     misuse("--mpi: given with --list-algorithms, which computes nothing", Hint("leave it out"));
   }
   for (const auto& [flag, path, use] : files_of(options, FileUse::read)) {
-    if (is_standard_input(path)) {
-      misuse("--mpi: given with ", flag, " -, but each rank reads its images: expected a file");
-    }
-    if (!is_special(split_tensor_name(path).file)) continue;
+    if (!is_standard_input(path) && !is_special(split_tensor_name(path).file)) continue;
     misuse("--mpi: ", flag, " ", path, " is no regular file, expected one that all ranks can read");
   }
 }
@@ -65,13 +62,12 @@ std::string host_name() {
 // processors of their own share threads; those of one node share its memory and take its devices in
 // turn. All ranks must call it.
 void share_node(const Ranks& ranks, Options& options) {
-  const std::string node = host_name(), same = cat(node, " ", processors());
-  const auto sharing = [&](const std::string& text) {
-    const std::vector<std::string> all = ranks.gather(text);
-    return std::ranges::count(all, all[static_cast<std::size_t>(ranks.rank())]);
-  };
-  const auto by_processors = sharing(same);
-  const auto by_node = sharing(node);
+  const std::vector<std::string> nodes = ranks.gather(host_name());
+  const std::vector<std::string> sets = ranks.gather(cat(host_name(), " ", processors()));
+  const auto own = static_cast<std::size_t>(ranks.rank());
+  const auto by_processors = std::ranges::count(sets, sets[own]);
+  const auto by_node = std::ranges::count(nodes, nodes[own]);
+  const auto before = std::count(nodes.begin(), nodes.begin() + ranks.rank(), nodes[own]);
   ExecutionOptions& execution = options.execution;
   const Machine& machine = this_machine();
   if (execution.threads == 0) {
@@ -83,7 +79,7 @@ void share_node(const Ranks& ranks, Options& options) {
   const bool cuda = named_backend(execution) == Backend::cuda || execution.backend == "auto";
   if (cuda && !execution.device && ranks.size() > 1 && by_node > 1) {
     const auto devices = std::ssize(cuda_info().devices);
-    if (devices > 0) execution.device = ranks.local_rank() % static_cast<int>(devices);
+    if (devices > 0) execution.device = static_cast<int>(before % devices);
   }
 }
 
@@ -147,14 +143,6 @@ double* add_all(Ranks& ranks, const Plan& plan, BlockSum& sum) {
   return add_ranks(ranks, parts_of(ranks, plan), nodes, plan.problem.dw_count());
 }
 
-void print_ranks(const Json& ranks) {
-  for (const Json& rank : ranks) {
-    const std::string images = cat(rank["images"][0].dump(), ":", rank["images"][1].dump());
-    std::fprintf(stderr, "rank %s: images %s, %s threads\n", rank["rank"].dump().c_str(),
-                 images.c_str(), rank["threads"].dump().c_str());
-  }
-}
-
 // Returns what all ranks say of themselves, on each of them.
 Json all_ranks(const Ranks& ranks, const Plan& plan, const RankTiming& timing) {
   Json all = Json::array();
@@ -187,10 +175,7 @@ ReportPointer sum_and_write(Ranks& ranks, ReadyJob& ready, const Options& option
   });
   const Json all = all_ranks(ranks, ready.plan, timing);
   if (ranks.rank() != 0) return nullptr;
-  ReportPointer report =
-      computed_report(ready, options, {timing.timing, write_s, part_problem(ready.plan)}, all);
-  if (options.execution.verbose) print_ranks(all["ranks"]);
-  return report;
+  return computed_report(ready, options, {timing.timing, write_s, part_problem(ready.plan)}, all);
 }
 
 ReportPointer run_rank(Ranks& ranks, Options options) {

@@ -5,24 +5,23 @@
 // MPI ends the whole job if a call of it fails.
 #pragma once
 
-#include <cstdint>
-
 namespace convgrad::cli {
 
-inline constexpr int kMpiModuleVersion = 3;
+inline constexpr int kMpiModuleVersion = 4;
+
+struct MpiPlace {
+  int rank = 0, size = 1;
+};
 
 struct MpiModule {
   int version;  // kMpiModuleVersion
-  void (*start)();
+  MpiPlace (*start)();
   void (*finish)();
   void (*abort)(int status);  // ends all ranks
-  int (*rank)();
-  int (*size)();
-  int (*local_rank)();  // among those on this node
-  void (*send)(const void* bytes, std::int64_t count, int to);
-  void (*receive)(void* bytes, std::int64_t count, int from);
+  void (*send)(const void* bytes, int count, int to);
+  void (*receive)(void* bytes, int count, int from);
   // Gathers count bytes of every rank, in the order of the ranks.
-  void (*gather)(const void* bytes, void* all, std::int64_t count);
+  void (*gather)(const void* bytes, void* all, int count);
 };
 
 // The module has one symbol: extern "C" const MpiModule* convgrad_mpi_module().

@@ -96,30 +96,26 @@ class RankTree {
 
 }  // namespace
 
-Ranks::Ranks() : module_(load_mpi()) {
-  module_->start();
-  rank_ = module_->rank();
-  size_ = module_->size();
-}
+Ranks::Ranks() : module_(load_mpi()), place_(module_->start()) {}
 
 Ranks::~Ranks() {
   // Rank 0 may end with a status now, and mpirun then ends those that are slower: not worth a word.
-  if (rank_ != 0) std::signal(SIGTERM, SIG_IGN);
+  if (rank() != 0) std::signal(SIGTERM, SIG_IGN);
   module_->finish();
 }
 
 void Ranks::send(const double* values, std::int64_t count, int to) {
-  module_->send(values, count * 8, to);
+  module_->send(values, static_cast<int>(count * 8), to);
 }
 
 void Ranks::receive(double* values, std::int64_t count, int from) {
-  module_->receive(values, count * 8, from);
+  module_->receive(values, static_cast<int>(count * 8), from);
 }
 
 std::vector<std::string> Ranks::gather(const std::string& text) const {
   std::string mine = text.substr(0, kMostText - 1);
   mine.resize(kMostText);
-  std::string all(kMostText * static_cast<std::size_t>(size_), '\0');
+  std::string all(kMostText * static_cast<std::size_t>(size()), '\0');
   module_->gather(mine.data(), all.data(), kMostText);
   std::vector<std::string> texts;
   for (std::size_t at = 0; at < all.size(); at += kMostText) texts.emplace_back(all.c_str() + at);
@@ -138,9 +134,9 @@ void Ranks::together(const std::function<void()>& work) const {
   const auto first = std::ranges::find_if_not(failures, &std::string::empty);
   if (first == failures.end()) return;
   all_failed_ = true;
-  if (rank_ != 0) throw SilentEnd{};
+  if (rank() != 0) throw SilentEnd{};
   const int status = first->front() - '0';
-  const bool everywhere = std::ranges::count(failures, *first) == size_;
+  const bool everywhere = std::ranges::count(failures, *first) == size();
   const std::string which = everywhere ? "" : cat("rank ", first - failures.begin(), ": ");
   throw Error(static_cast<ErrorKind>(status), which + first->substr(1));
 }

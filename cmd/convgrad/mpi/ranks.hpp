@@ -47,11 +47,9 @@ class Ranks final : public Messages {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  int rank() const override { return rank_; }
-  int size() const { return size_; }
-  int local_rank() const { return module_->local_rank(); }
+  int rank() const override { return place_.rank; }
+  int size() const { return place_.size; }
 
-  // These move whole numbers of doubles, and wait for the other side.
   void send(const double* values, std::int64_t count, int to) override;
   void receive(double* values, std::int64_t count, int from) override;
 
@@ -68,8 +66,8 @@ class Ranks final : public Messages {
   [[noreturn]] void abort(int status) const;
 
  private:
-  const MpiModule* module_ = nullptr;
-  int rank_ = 0, size_ = 1;
+  const MpiModule* const module_;
+  const MpiPlace place_;
   mutable bool all_failed_ = false;
 };
 
