@@ -34,22 +34,6 @@ std::int64_t block_budget(const Plan& plan, const PlanOptions& options, bool lim
   return std::min(usual, room / 2);
 }
 
-// Returns "1.1 KiB of partial sums, 24.0 MiB for the program itself": the parts that are not 0.
-std::string memory_parts(const MemoryNeed& memory) {
-  const std::pair<std::int64_t, const char*> parts[] = {
-      {memory.partials, "of partial sums"}, {memory.workspaces, "of workspaces for the threads"},
-      {memory.blocks, "of tensor blocks"},  {memory.reference, "of reference sums"},
-      {memory.sources, "of held streams"},  {memory.result, "of sums from the device"},
-      {memory.output, "for the output"},    {memory.program, "for the program itself"},
-  };
-  std::string text;
-  for (const auto& [bytes, what] : parts) {
-    if (bytes == 0) continue;
-    text += cat(text.empty() ? "" : ", ", format_bytes(bytes), " ", what);
-  }
-  return text;
-}
-
 Error too_little_memory(const Plan& plan, bool limited) {
   const MemoryNeed& memory = plan.memory;
   const char* cure = limited ? "raise the limit" : "use a machine with more memory";
@@ -58,17 +42,14 @@ Error too_little_memory(const Plan& plan, bool limited) {
   return Error(ErrorKind::runtime, OverLimit{limited},
                limited ? "--memory-limit is " : "the machine has ",
                format_bytes(plan.memory_limit_bytes), ", but ", describe(plan.problem), " needs ",
-               format_bytes(memory.total()), " (", memory_parts(memory), ")", Hint(cure));
+               describe(memory), Hint(cure));
 }
 
 Error too_little_device_memory(const Plan& plan, const CudaPlan& cuda, bool limited) {
-  const DeviceMemory& need = cuda.memory;
   return Error(ErrorKind::runtime, OverLimit{limited},
                limited ? "--memory-limit is " : cat("device ", cuda.device.number, " has "),
-               format_bytes(need.limit), ", but ", describe(plan.problem), " needs ",
-               format_bytes(need.total()), " there (", format_bytes(need.partials + need.sums),
-               " of sums, ", format_bytes(need.total() - need.partials - need.sums),
-               " of tensor blocks)",
+               format_bytes(cuda.memory.limit), ", but ", describe(plan.problem), " needs ",
+               describe(cuda.memory),
                Hint(limited ? "raise the limit, or use --backend cpu" : "use --backend cpu"));
 }
 
@@ -93,6 +74,15 @@ bool is_empty(const Schedule& schedule) {
   return schedule.chunks.count == 0 || schedule.nodes.empty();
 }
 
+// Takes these blocks, of which two are in memory at a time.
+void set_blocks(Plan& plan, const BlockChoice& choice, const PlanOptions& options) {
+  plan.schedule.blocks = choice.grid;
+  if (options.in_memory && options.block_bytes == 0) return;
+  const std::int64_t copies = choice.grid.count == 1 ? 1 : 2;
+  plan.memory.blocks =
+      checked_mul(copies, choice.x_bytes + choice.dy_bytes, "the blocks of x and dy");
+}
+
 // Does what set_blocks() does, with blocks that are small enough for the device too.
 void set_device_blocks(Plan& plan, CudaPlan& cuda, const PlanOptions& options, bool limited) {
   if (is_empty(plan.schedule)) return;
@@ -111,22 +101,14 @@ void set_device_blocks(Plan& plan, CudaPlan& cuda, const PlanOptions& options, b
     choice = choose(bytes / 2);
     if (choice.x_bytes + choice.dy_bytes >= bytes) break;
   }
-  plan.schedule.blocks = choice.grid;
-  if (options.in_memory) return;
-  plan.memory.blocks =
-      checked_mul(cuda.memory.buffers, choice.x_bytes + choice.dy_bytes, "the blocks of x and dy");
+  set_blocks(plan, choice, options);
 }
 
 // Chooses blocks within what the rest leaves of the limit; where not even the smallest fits, sets
 // memory.blocks to what that needs, for the check that follows.
 void set_blocks(Plan& plan, const PlanOptions& options, bool limited) {
   if (is_empty(plan.schedule)) return;
-  const BlockChoice choice = blocks_within(plan, block_budget(plan, options, limited));
-  plan.schedule.blocks = choice.grid;
-  if (options.in_memory && options.block_bytes == 0) return;
-  const std::int64_t copies = choice.grid.count == 1 ? 1 : 2;
-  plan.memory.blocks =
-      checked_mul(copies, choice.x_bytes + choice.dy_bytes, "the blocks of x and dy");
+  set_blocks(plan, blocks_within(plan, block_budget(plan, options, limited)), options);
 }
 
 constexpr const char* kWhat = "the memory of the job";
@@ -271,6 +253,26 @@ std::string_view algorithm_name(const Plan& plan) {
   return plan.cuda()  ? plan.cuda()->kernel->name
          : plan.cpu() ? plan.cpu()->kernel->name
                       : "reference";
+}
+
+std::string describe(const MemoryNeed& memory) {
+  const std::pair<std::int64_t, const char*> parts[] = {
+      {memory.partials, "of partial sums"}, {memory.workspaces, "of workspaces for the threads"},
+      {memory.blocks, "of tensor blocks"},  {memory.reference, "of reference sums"},
+      {memory.sources, "of held streams"},  {memory.result, "of sums from the device"},
+      {memory.output, "for the output"},    {memory.program, "for the program itself"},
+  };
+  std::string text;
+  for (const auto& [bytes, what] : parts) {
+    if (bytes > 0) text += cat(text.empty() ? " (" : ", ", format_bytes(bytes), " ", what);
+  }
+  return cat(format_bytes(memory.total()), text, ")");
+}
+
+std::string describe(const DeviceMemory& memory) {
+  const std::int64_t sums = memory.partials + memory.sums;
+  return cat(format_bytes(memory.total()), " there (", format_bytes(sums), " of sums, ",
+             format_bytes(memory.total() - sums), " of tensor blocks)");
 }
 
 std::string describe(const Plan& plan) {

@@ -125,6 +125,10 @@ WgradProblem part_problem(const Plan& plan);
 std::string_view backend_name(const Plan& plan);
 std::string_view algorithm_name(const Plan& plan);
 
+// Returns "25.1 MiB (1.1 MiB of partial sums, 24.0 MiB for the program itself)": what is not 0.
+std::string describe(const MemoryNeed& memory);
+std::string describe(const DeviceMemory& memory);
+
 // Returns one line: "im2col_gemm: 28 slices x 2 tiles on 2 threads, 4 blocks of 16 images, ...".
 std::string describe(const Plan& plan);
 
