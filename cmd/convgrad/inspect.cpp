@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <iomanip>
 #include <optional>
 #include <vector>
 
@@ -114,20 +113,17 @@ class InspectReport final : public Report {
 
 std::string text_of(const NpyReader& reader, const std::string& dtype, const Statistics& values) {
   const NpyHeader& header = reader.header();
-  TextWriter text;
-  text << reader.name() << ": " << dtype << " " << shape_text(header.shape) << ", "
-       << (header.fortran_order ? "Fortran" : "C") << " order, '" << header.descr << "', "
-       << (header.big_endian ? "big" : "little") << " endian, format " << format_name(header)
-       << ", " << format_bytes(header.payload_bytes) << "\n";
-  if (values.finite > 0) {
-    text << "  min " << std::setprecision(is_integer(header) ? 20 : 6) << values.min << ", max "
-         << values.max << ", mean " << std::setprecision(6) << values.mean();
-  } else {
-    text << "  no finite values";
-  }
-  text << ", " << values.nan << " NaN, " << values.inf << " Inf, " << values.zero
-       << (values.zero == 1 ? " zero" : " zeros") << ", " << values.subnormal << " subnormal\n";
-  return text.str();
+  const int digits = is_integer(header) ? 20 : 6;
+  std::string text = cat(reader.name(), ": ", dtype, " ", shape_text(header.shape), ", ",
+                         header.fortran_order ? "Fortran" : "C", " order, '", header.descr, "', ",
+                         header.big_endian ? "big" : "little", " endian, format ",
+                         format_name(header), ", ", format_bytes(header.payload_bytes), "\n");
+  text += values.finite == 0
+              ? "  no finite values"
+              : cat("  min ", general(values.min, digits), ", max ", general(values.max, digits),
+                    ", mean ", general(values.mean(), 6));
+  return cat(text, ", ", values.nan, " NaN, ", values.inf, " Inf, ", counted(values.zero, "zero"),
+             ", ", values.subnormal, " subnormal\n");
 }
 
 // Adds an array, as its header reads and what its numbers are.

@@ -5,6 +5,7 @@
 
 #include "base/messages.hpp"
 #include "batch/batch.hpp"
+#include "options/arguments.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -128,9 +129,7 @@ std::string content_of(const BatchJob& job, const Outcome& outcome) {
 }  // namespace
 
 std::string outcome_line(const BatchJob& job, const Outcome& outcome) {
-  std::string text(verdict_name(outcome.verdict));
-  text.resize(std::max<std::size_t>(text.size(), 8), ' ');
-  text += cat("  ", one_line(job.name));
+  std::string text = cat(padded(verdict_name(outcome.verdict), 8), "  ", one_line(job.name));
   const bool ok = outcome.verdict == Verdict::ok;
   if (!ok && outcome.verdict != Verdict::match) return cat(text, "  ", outcome.message);
   text += cat("  ", ok ? one_line(job.options.problem.output) + ", " : "",

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <iomanip>
 
 #include "options/arguments.hpp"
 
@@ -25,23 +24,18 @@ std::string short_number(double value) {
   return fixed(value, std::clamp(3 - power, 0, 6));
 }
 
-int name_width(const std::vector<BenchCase>& cases) {
-  std::size_t width = 5;
-  for (const BenchCase& c : cases) width = std::max(width, c.name.size());
-  return static_cast<int>(width);
-}
-
 // Returns a line: name, dtype, algorithm and threads, then columns of numbers.
 std::string row(const std::vector<BenchCase>& cases, const std::vector<std::string>& words) {
-  static constexpr int kWidths[] = {0, 8, 25, 7, 10, 10, 6, 8, 7, 8};
-  TextWriter line;
-  line << std::left << std::setw(name_width(cases)) << words[0];
+  static constexpr int kWidths[] = {5, 8, 25, -7, -10, -10, -6, -8, -7, -8, 0};
+  const auto longer = [](const BenchCase& a, const BenchCase& b) {
+    return a.name.size() < b.name.size();
+  };
+  const std::size_t name = std::ranges::max_element(cases, longer)->name.size();
+  std::string line = padded(words[0], std::max(kWidths[0], static_cast<int>(name)));
   for (std::size_t i = 1; i < words.size(); ++i) {
-    line << (i + 1 == words.size() ? " " : "  ") << (i < 3 ? std::left : std::right)
-         << std::setw(i < std::size(kWidths) ? kWidths[i] : 0) << words[i];
+    line += cat(i + 1 == words.size() ? " " : "  ", padded(words[i], kWidths[i]));
   }
-  const std::string text = line.str();
-  return text.substr(0, text.find_last_not_of(' ') + 1);
+  return line.substr(0, line.find_last_not_of(' ') + 1);
 }
 
 // Sums up the cases with the same dtype, algorithm and threads. Totals follow the cases' order.

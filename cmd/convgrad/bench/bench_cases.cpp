@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <iomanip>
 #include <set>
 
 #include "bench/bench.hpp"
@@ -336,21 +335,20 @@ std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job
 }
 
 ReportPointer list_suites() {
-  TextWriter text;
+  std::string text;
   Json suites = Json::array();
   for (const std::string& name : suite_names()) {
     const std::string path = suite_path(name);
     const std::string what = about(read_text(path, "--list-suites: ", "a suite"));
     const std::size_t problems = read_suite(name).size();
-    text << std::left << std::setw(16) << name << std::right << std::setw(3) << problems
-         << " problems  " << what << "\n";
+    text += cat(padded(name, 16), padded(cat(problems), -3), " problems  ", what, "\n");
     suites.push_back({{"name", name}, {"problems", problems}, {"about", what}, {"file", path}});
   }
   if (suites.empty()) {
     throw Error(ErrorKind::unavailable, "--list-suites: none is installed with this convgrad",
                 Hint("name a file with --suite"));
   }
-  return std::make_unique<PlainReport>(text.str(), Json{{"suites", suites}});
+  return std::make_unique<PlainReport>(std::move(text), Json{{"suites", suites}});
 }
 
 }  // namespace convgrad::cli

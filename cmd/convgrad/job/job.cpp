@@ -1,7 +1,6 @@
 #include "job/job.hpp"
 
 #include <cstdio>
-#include <iomanip>
 
 #include "base/clock.hpp"
 #include "options/arguments.hpp"
@@ -65,15 +64,13 @@ void choose_backend(Job& job, int device) {
   }
 }
 
-void table_row(std::ostream& text, bool best, std::string_view name, std::string_view what) {
-  text << (best ? "* " : "  ") << std::left << std::setw(27) << name << what << "\n";
+std::string table_row(bool best, std::string_view name, std::string_view what) {
+  return cat(best ? "* " : "  ", padded(name, 27), what, "\n");
 }
 
 std::string estimate_of(const Kernel& kernel, const WgradProblem& problem) {
-  TextWriter text;
-  text << "estimated " << std::setprecision(3)
-       << estimated_seconds(kernel, problem, this_machine()) * 1e3 << " ms on one core";
-  return text.str();
+  const double seconds = estimated_seconds(kernel, problem, this_machine());
+  return cat("estimated ", general(seconds * 1e3, 3), " ms on one core");
 }
 
 // Returns why a kernel computes nothing on this machine: what it says here of a problem that it
@@ -97,31 +94,30 @@ std::string why_not_here(const Kernel& kernel) {
 
 // Returns the table of algorithms: what each makes of the job's problem.
 std::string algorithm_table(const Job& job) {
-  TextWriter text;
-  text << describe(job.problem) << "\n";
+  std::string text = describe(job.problem) + "\n";
   const WgradProblem problem = with_channels(job.problem);
   if (job.backend == Backend::cuda) {
     const std::string_view best = find_device_kernel(problem, job.device).or_throw()->name;
     for (const DeviceKernel& kernel : device_kernels()) {
       const std::string why_not = kernel.why_not(problem, job.device);
       const bool by_name = kernel.auto_takes == nullptr;
-      table_row(text, kernel.name == best, kernel.name,
-                !why_not.empty() ? why_not
-                : by_name        ? "by name only"
-                                 : "available");
+      text += table_row(kernel.name == best, kernel.name,
+                        !why_not.empty() ? why_not
+                        : by_name        ? "by name only"
+                                         : "available");
     }
-    return text.str();
+    return text;
   }
   const std::string_view best = find_kernel(problem, this_machine()).or_throw()->name;
   for (const Kernel& kernel : kernels()) {
     const std::string why_not = kernel.why_not(problem, this_machine());
-    table_row(text, kernel.name == best, kernel.name,
-              why_not.empty() ? estimate_of(kernel, problem) : why_not);
+    text += table_row(kernel.name == best, kernel.name,
+                      why_not.empty() ? estimate_of(kernel, problem) : why_not);
   }
   for (const DeviceKernel& kernel : device_kernels()) {
-    table_row(text, false, kernel.name, "with --backend cuda");
+    text += table_row(false, kernel.name, "with --backend cuda");
   }
-  return text.str();
+  return text;
 }
 
 }  // namespace
@@ -255,16 +251,13 @@ Json algorithms_json(const std::vector<AlgorithmRow>& rows) {
 }
 
 std::string algorithms_text(const std::vector<AlgorithmRow>& rows) {
-  TextWriter text;
-  text << std::left;
+  std::string text;
   for (const auto& [name, summary, why_not] : rows) {
-    text << std::setw(27) << name << summary;
-    if (!why_not.empty()) text << " (not here: " << why_not << ")";
-    text << "\n";
+    text += cat(padded(name, 27), summary);
+    if (!why_not.empty()) text += cat(" (not here: ", why_not, ")");
+    text += "\n";
   }
-  text << std::setw(27) << "auto"
-       << "the least estimated time for the problem\n";
-  return text.str();
+  return cat(text, padded("auto", 27), "the least estimated time for the problem\n");
 }
 
 ReportPointer listed_algorithms(const Options& options) {
@@ -298,34 +291,23 @@ std::string PlanReport::in_short() const {
 std::string plan_text(const Job& job, const Plan& plan, const std::string& algorithm) {
   const WgradProblem& pb = plan.problem;
   const Json work = work_json(pb);
-  const auto bytes = [](std::int64_t n) { return format_bytes(n); };
-  TextWriter text;
-  text << "problem    " << describe(pb) << "\n";
-  text << "gradient   " << filter_format_name(pb) << " " << bracketed(dw_shape(pb)) << " "
-       << dtype_name(pb.out_dtype) << "\n";
-  text << "plan       " << describe(plan) << "\n";
-  text << "work       " << std::setprecision(4) << work["flops"].get<double>() << " FLOPs, "
-       << format_bytes(work["bytes"].get<double>()) << " of tensors\n";
-  text << "memory     " << bytes(plan.memory.total()) << ": partial sums "
-       << bytes(plan.memory.partials) << ", blocks " << bytes(plan.memory.blocks) << ", workspaces "
-       << bytes(plan.memory.workspaces) << ", reference " << bytes(plan.memory.reference)
-       << ", streams " << bytes(plan.memory.sources) << ", output " << bytes(plan.memory.output)
-       << ", program " << bytes(plan.memory.program) << "; limit " << bytes(plan.memory_limit_bytes)
-       << "\n";
+  std::string text =
+      cat("problem    ", describe(pb), "\ngradient   ", filter_format_name(pb), " ",
+          bracketed(dw_shape(pb)), " ", dtype_name(pb.out_dtype), "\nplan       ", describe(plan),
+          "\nwork       ", general(work["flops"].get<double>(), 4), " FLOPs, ",
+          format_bytes(work["bytes"].get<double>()), " of tensors\nmemory     ",
+          describe(plan.memory), "; limit ", format_bytes(plan.memory_limit_bytes), "\n");
   if (plan.cuda()) {
     const DeviceMemory& need = plan.cuda()->memory;
-    text << "device     " << bytes(need.total()) << ": partial sums " << bytes(need.partials)
-         << ", blocks " << bytes(need.buffers * (need.x_block + need.dy_block)) << ", rearranged "
-         << bytes(need.packed) << ", sums " << bytes(need.sums) << "; limit " << bytes(need.limit)
-         << "\n";
+    text += cat("device     ", describe(need), "; limit ", format_bytes(need.limit), "\n");
   }
   if (!job.backend_reason.empty()) {
-    text << "backend    " << backend_name(plan) << ": " << job.backend_reason << "\n";
+    text += cat("backend    ", backend_name(plan), ": ", job.backend_reason, "\n");
   }
   if (algorithm == "auto" && (plan.cpu() || plan.cuda())) {
-    text << "algorithms\n" << algorithm_table(job);
+    text += "algorithms\n" + algorithm_table(job);
   }
-  return text.str();
+  return text;
 }
 
 void print_timing(const Plan& plan, const JobTiming& job) {

@@ -132,8 +132,9 @@ class VerifyReport final : public MatchReport, public JudgedCase {
   Notes coverage, notes;
 };
 
-// Prints the largest errors, and those of each tap.
-void print_tables(std::ostream& text, const VerifyReport& report, const Comparison& comparison);
+// Returns the largest errors, and those of each tap.
+std::string tables_text(const VerifyReport& report, const Comparison& comparison);
+Json taps_json(const WgradProblem& problem, const Comparison& comparison, bool by_rounding);
 // Returns "0.52 of rounding's at tap [0,1] (3.7 allowed)", of RoundingErrors::worst and its like.
 std::string group_text(const WgradProblem& problem, const GroupError& error);
 // Returns "23.4 bits", by the norms of error and gradient.

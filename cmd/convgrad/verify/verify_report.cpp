@@ -412,9 +412,9 @@ std::string VerifyReport::text() const {
   const Compared& full = verdicts[shown()];
   const Comparison& c = full.comparison;
   const bool match = matches();
-  TextWriter text;
+  std::string text;
   const auto add = [&text](const std::string& line) {
-    if (!line.empty()) text << line << "\n";
+    if (!line.empty()) text += line + "\n";
   };
   const auto add_all = [&add](const std::vector<std::string>& lines) {
     for (const std::string& line : lines) add(line);
@@ -436,9 +436,9 @@ std::string VerifyReport::text() const {
   add(describe(problem));
   add("criterion: " + criterion_text(tolerance));
   add_all(coverage.lines);
-  if (!all_match(*this) || options.execution.verbose) print_tables(text, *this, c);
+  if (!all_match(*this) || options.execution.verbose) text += tables_text(*this, c);
   add("repeat: " + options.command_line);
-  return colored_verdict(options, text.str());
+  return colored_verdict(options, text);
 }
 
 Json VerifyReport::json() const {
