@@ -211,9 +211,6 @@ ReportPointer inspect(const InspectOptions& options) {
   if (options.paths.empty()) {
     misuse("inspect: no file is named, expected one or more .npy files");
   }
-  if (std::ranges::count(options.paths, "-") > 1) {
-    misuse("- is given twice, expected one array on standard input");
-  }
   auto report = std::make_unique<InspectReport>();
   for (const std::string& path : options.paths) {
     const auto look = [&] {

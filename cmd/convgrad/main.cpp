@@ -244,6 +244,7 @@ struct Program {
       prefix += cat(variable, "=", shell_quoted(std::getenv(variable.c_str())), " ");
     }
     options->command_line = prefix + line;
+    check_standard_input(*options);
     if (!command.checks_report_itself) check_report_replaces_nothing(*options);
     return run_command(command.name);
   }

@@ -204,18 +204,6 @@ mismatch  b  is in got.npz alone
             self.pair(np.ones(shape), np.ones(shape), "--save-diff", "d.npy")
             self.assertEqual(self.read("d.npy"), npy_bytes("float32", np.zeros(shape)))
 
-    def test_a_terminal_learns_how_to_draw_it(self):
-        self.save("a.npy", np.ones((1, 1, 1, 1)))
-        words = ["compare", "a.npy", "a.npy"]
-        verify = ["verify", "-i", "a.npy", "-g", "a.npy", "--op", "conv2d", "-k", "1", "-p", "same"]
-        for words, name, line in ((words, "d 1.npy", "'d 1.npy' -o"), (verify, "d.npy", "d.npy -o"),
-                                  ([*verify, "--filter-format", "OIHW"], "d.npy", "d.npy --filter-format OIHW -o"),
-                                  ([*words, "-q"], "d.npy", ""), ([*words, "--json"], "d.npy", ""), (words, "d.npz", "")):
-            done = at_a_terminal(*words, "--save-diff", name, "--color", "never", cwd=self.folder,
-                                 stdout=subprocess.DEVNULL)
-            note = f"convgrad: note: python3 -m convgrad.plot diff {line} diff.svg draws the difference\n"
-            self.assertEqual(done, (0, note if line else ""))
-
     def test_files_are_not_lost(self):
         self.save("a.npy", [1, 2])
         self.save("d.npy", [7])

@@ -81,7 +81,7 @@ class Written(FormatsTest):
     def test_a_terminal_gets_no_gradient(self):
         status, said = at_a_terminal(*self.args, "-o", "-", "--color", "never", cwd=self.folder)
         self.assertEqual(status, USAGE)
-        self.assertRegex(said, r"^convgrad: error: --output -: .*terminal.*; pipe it on.*\n$")
+        self.assertRegex(said, r"^convgrad: error: --output: - is a terminal, and arrays are not text; name a file\n$")
 
     def test_a_terminal_gets_no_array_by_another_name(self):
         parent, child = pty.openpty()

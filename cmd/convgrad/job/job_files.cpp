@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "files/tensor_source.hpp"
@@ -49,6 +50,7 @@ namespace {
 
 // Opens a device without waiting for its line, and without making it this process's terminal.
 bool is_terminal(const std::string& path) {
+  if (path == "-") return ::isatty(STDOUT_FILENO) == 1;
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISCHR(status.st_mode)) return false;
   const int file = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
@@ -58,6 +60,13 @@ bool is_terminal(const std::string& path) {
 }
 
 }  // namespace
+
+void check_standard_input(const Options& options) {
+  const auto is_stream = [](const NamedFile& file) { return is_standard_input(file.path); };
+  if (std::ranges::count_if(files_of(options, FileUse::read), is_stream) > 1) {
+    misuse("- is given twice, expected one array on standard input");
+  }
+}
 
 void check_report_replaces_nothing(const Options& options) {
   const auto check = [&](const std::vector<NamedFile>& files, int hyphen) {
@@ -113,10 +122,6 @@ void check_outputs(const Options& options) {
   if (output == "-" && options.json == "-") {
     misuse("--json and --output - both write to standard output", Hint("use --json=FILE"));
   }
-  if (output == "-" && !options.execution.dry_run && ::isatty(STDOUT_FILENO) == 1) {
-    misuse("--output -: standard output is a terminal, and the gradient is not text",
-           Hint("pipe it on, redirect it, or name a file"));
-  }
   refuse_terminals(options);
   if (!output.empty()) gradient_target(options);
 }
@@ -145,16 +150,6 @@ void check_difference(const std::string& save_diff) {
   if (save_diff == "-") {
     misuse("--save-diff -: standard output is for the verdict", Hint("name a file"));
   }
-}
-
-void say_how_to_draw(const std::string& save_diff, const std::string& filter_format,
-                     const Options& options) {
-  const bool is_read = array_target(save_diff).format == ArrayFormat::npy;
-  if (!is_read || options.json == "-" || ::isatty(STDERR_FILENO) != 1) return;
-  say(options, "note",
-      one_line(cat("python3 -m convgrad.plot diff ", shell_quoted(save_diff),
-                   filter_format.empty() ? "" : " --filter-format ", filter_format,
-                   " -o diff.svg draws the difference")));
 }
 
 }  // namespace convgrad::cli

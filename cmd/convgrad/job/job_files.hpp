@@ -21,6 +21,9 @@ bool same_file(const std::string& written, const std::string& other, int hyphen)
 // Returns the files that the command reads, or those that it writes.
 std::vector<NamedFile> files_of(const Options& options, FileUse use);
 
+// Throws Error(usage) if the command reads standard input twice.
+void check_standard_input(const Options& options);
+
 // Throws Error(usage) if the report would replace a file that the command reads or writes, or
 // anything but a report. It looks at the files: once, before the command begins, is enough.
 void check_report_replaces_nothing(const Options& options);
@@ -47,9 +50,5 @@ void warn_of_endings(const Options& options);
 
 // Throws Error(usage) if --save-diff is standard output.
 void check_difference(const std::string& save_diff);
-// Tells people at a terminal who read text the command that draws what was written there, with axes
-// as the filter format has them ("": HWIO).
-void say_how_to_draw(const std::string& save_diff, const std::string& filter_format,
-                     const Options& options);
 
 }  // namespace convgrad::cli

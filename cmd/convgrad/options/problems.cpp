@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "convgrad/npy.hpp"
-#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {
@@ -161,13 +160,6 @@ void check_required(const ProblemOptions& o) {
   if (o.input.empty()) misuse("--input is missing, expected a .npy file or -");
   if (o.out_backprop.empty()) {
     misuse("--out-backprop is missing, expected a .npy file or -");
-  }
-  const bool input = is_standard_input(o.input), dy = is_standard_input(o.out_backprop);
-  if (input && dy) {
-    misuse("--input and --out-backprop are both -, expected one array on standard input");
-  }
-  if (is_standard_input(o.filter_like) && (input || dy)) {
-    misuse("--filter-like: - is given twice, expected one array on standard input");
   }
 }
 

@@ -376,10 +376,6 @@ void check_options(const VerifyCommand& options) {
   if (!v.results.empty() && !options.problem.output.empty()) {
     misuse("--output: given with --result, but then nothing is computed");
   }
-  const auto is_stream = [](const NamedFile& file) { return is_standard_input(file.path); };
-  if (std::ranges::count_if(files_of(options, FileUse::read), is_stream) > 1) {
-    misuse("- is given twice, expected one array on standard input");
-  }
   if (options.problem.output == "-") {
     misuse("--output -: standard output is for the verdict", Hint("name a file"));
   }
