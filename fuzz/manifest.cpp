@@ -52,11 +52,10 @@ void check_outputs(const Manifest& manifest) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const VerifyCommand defaults;
   const std::string name = "jobs.jsonl";
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   refused(static_cast<int>(ErrorKind::input), name, [&] {
-    Manifest manifest = parse_manifest(text, name, "folder-that-is-not-there", defaults);
+    Manifest manifest = parse_manifest(text, name, "folder-that-is-not-there", {});
     check_jobs(manifest);
     refuse_conflicts(manifest);
     check_jobs(manifest);

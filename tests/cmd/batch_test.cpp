@@ -17,7 +17,7 @@ using convgrad::testing::TempDir;
 namespace {
 
 Manifest parsed(std::string_view text, const std::string& folder = "") {
-  return parse_manifest(text, "jobs.jsonl", folder, VerifyCommand{});
+  return parse_manifest(text, "jobs.jsonl", folder, {});
 }
 
 constexpr const char* kHead = R"("op":"conv2d","input":"x.npy","out_backprop":"dy.npy")";

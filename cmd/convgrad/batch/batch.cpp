@@ -194,11 +194,13 @@ void print_bad_lines(const BatchOptions& options, const Manifest& manifest) {
   }
 }
 
-VerifyCommand job_defaults(const BatchOptions& options) {
-  VerifyCommand defaults;
-  defaults.execution.backend = options.execution.backend;
-  defaults.execution.algorithm = options.execution.algorithm;
-  defaults.verify.fail_vacuous = options.fail_vacuous;
+Fields job_defaults(const BatchOptions& options) {
+  Fields defaults;
+  for (const auto& [name, value] : {std::pair{"backend", options.execution.backend},
+                                    {"algorithm", options.execution.algorithm}}) {
+    if (value != "auto") defaults.push_back({name, {value}});
+  }
+  if (options.fail_vacuous) defaults.push_back({"fail_vacuous", {"true"}});
   return defaults;
 }
 

@@ -17,6 +17,12 @@
 
 namespace convgrad::cli {
 
+struct Field {
+  std::string name;  // with underscores
+  Words words;       // none: not given
+};
+using Fields = std::vector<Field>;  // in the order of the line
+
 struct BatchJob {
   std::int64_t line = 0;  // of the manifest, counted from 1
   std::string name;
@@ -38,13 +44,13 @@ struct Manifest {
   std::vector<BadLine> bad;
 };
 
-// Reads every line. A job has the options `defaults` before its fields are set. Relative paths
-// start from `folder` ("" is the current one). Lines that are malformed go to `bad`. Throws
+// Reads every line. A job gets the fields `defaults` that it lacks and its command has. Relative
+// paths start from `folder` ("" is the current one). Lines that are malformed go to `bad`. Throws
 // Error(input) if there is no line at all.
 Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,
-                        const VerifyCommand& defaults);
+                        const Fields& defaults);
 // Does the same with a file, or with standard input ("-"). Throws Error(input) if it is no text.
-Manifest read_manifest(const std::string& path, const VerifyCommand& defaults);
+Manifest read_manifest(const std::string& path, const Fields& defaults);
 
 // Returns a message about a flag, "--filter-sizes: ...", as one about the field of that name.
 std::string as_field(const std::string& message);

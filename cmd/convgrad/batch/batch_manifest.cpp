@@ -14,12 +14,6 @@
 namespace convgrad::cli {
 namespace {
 
-struct Field {
-  std::string name;  // with underscores
-  Words words;       // none: not given
-};
-using Fields = std::vector<Field>;  // in the order of the line
-
 struct ManifestLine {
   std::int64_t number = 1;
   Fields fields;
@@ -29,6 +23,11 @@ struct ManifestLine {
 std::string with_underscores(std::string name) {
   std::ranges::replace(name, '-', '_');
   return name;
+}
+
+std::string option_of(std::string field) {
+  std::ranges::replace(field, '_', '-');
+  return field;
 }
 
 [[noreturn]] void refuse_twice(const std::string& field) {
@@ -242,17 +241,6 @@ Json spelled(Fields fields) {
   return json;
 }
 
-// Returns the batch's own --backend and --algorithm, where the job names none.
-std::string repeated_defaults(const ExecutionOptions& all, const Fields& fields) {
-  std::string text;
-  for (const auto& [name, value] :
-       {std::pair{"backend", &all.backend}, {"algorithm", &all.algorithm}}) {
-    if (*value == "auto" || find(fields, name) != nullptr) continue;
-    text += cat(" --", name, " ", shell_quoted(*value));
-  }
-  return text;
-}
-
 // Checks what can be seen without opening a file. `rows` have set the job's options.
 void check(const BatchJob& job, const Rows& rows) {
   const ProblemOptions& o = job.options.problem;
@@ -279,9 +267,8 @@ void check(const BatchJob& job, const Rows& rows) {
 // same checks as a flag, or one of own_field_names().
 class JobMaker {
  public:
-  // A job has the options `defaults` before its fields are set. Relative paths start from `folder`;
-  // "" is the current one.
-  JobMaker(const VerifyCommand& defaults, std::string folder)
+  // Takes what parse_manifest() does.
+  JobMaker(const Fields& defaults, std::string folder)
       : defaults_(defaults), folder_(std::move(folder)), names_(own_field_names(commands_)) {
     bind_options(app_, commands_);
     for (const bool verifies : {false, true}) {
@@ -299,11 +286,15 @@ class JobMaker {
     BatchJob job;
     job.line = line;
     job.spelled = spelled(fields);
-    job.spelled["--backend"] = defaults_.execution.backend;
-    job.spelled["--algorithm"] = defaults_.execution.algorithm;
     take_own_fields(fields, job);
+    const Rows& rows = rows_for(commands_, job.verifies);
+    for (const Field& field : defaults_) {
+      if (has(fields, field.name) || rows.find(option_of(field.name)) == nullptr) continue;
+      fields.push_back(field);
+      job.spelled[field.name] = field.words;
+    }
     set_options(fields, job);
-    check(job, rows_for(commands_, job.verifies));
+    check(job, rows);
     return job;
   }
 
@@ -333,14 +324,10 @@ class JobMaker {
   }
 
   void set_options(const Fields& fields, BatchJob& job) {
-    options_ = defaults_;
+    options_ = {};
     options_.problem.dtype = job.options.problem.dtype;
     job.repeat = job.verifies ? "convgrad verify" : "convgrad";
     for (const Field& field : fields) set(field, job);
-    job.repeat += repeated_defaults(defaults_.execution, fields);
-    if (job.verifies && defaults_.verify.fail_vacuous && find(fields, "fail_vacuous") == nullptr) {
-      job.repeat += " --fail-vacuous";
-    }
     options_.json = "-";  // the report, and no text
     options_.command_line = job.repeat;
     options_.files = rows_for(commands_, job.verifies).files();
@@ -348,7 +335,7 @@ class JobMaker {
   }
 
   void set(const Field& field, BatchJob& job) {
-    const std::string name = with_hyphens("--" + field.name).substr(2);
+    const std::string name = option_of(field.name);
     const Row& row = row_of(name, field.name, job.verifies);
     const bool is_list = std::holds_alternative<NumberList>(row.value);
     const bool is_again = std::holds_alternative<Again>(row.value);
@@ -372,7 +359,7 @@ class JobMaker {
               Hint("name a file"));
   }
 
-  const VerifyCommand& defaults_;
+  const Fields& defaults_;
   const std::string folder_;
   CLI::App app_;
   VerifyCommand options_;  // what app_ is bound to
@@ -395,7 +382,7 @@ std::string as_field(const std::string& message) {
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,
-                        const VerifyCommand& defaults) {
+                        const Fields& defaults) {
   Manifest manifest;
   manifest.name = name;
   JobMaker maker(defaults, folder);
@@ -422,7 +409,7 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
   return manifest;
 }
 
-Manifest read_manifest(const std::string& path, const VerifyCommand& defaults) {
+Manifest read_manifest(const std::string& path, const Fields& defaults) {
   const std::string text = read_text(path, "", "JSON Lines");
   if (path == "-") return parse_manifest(text, "standard input", "", defaults);
   const std::size_t slash = path.rfind('/');
