@@ -238,14 +238,14 @@ struct Program {
     if (!chosen.empty()) refuse_options_in_front(commands.front().rows, command);
     apply_variables(command);
     options->files = command.rows.files();
-    if (options->quiet && !command.is_never_quiet) turn_off_text(*options);
+    if (options->quiet) turn_off_text(*options);
     std::string prefix;
     for (const auto& [option, variable] : options->variables) {
       prefix += cat(variable, "=", shell_quoted(std::getenv(variable.c_str())), " ");
     }
     options->command_line = prefix + line;
     check_standard_input(*options);
-    if (!command.checks_report_itself) check_report_replaces_nothing(*options);
+    check_report_replaces_nothing(*options);
     return run_command(command.name);
   }
 

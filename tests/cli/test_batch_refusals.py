@@ -22,7 +22,7 @@ class Malformed(BatchTest):
         ({"strides": [2, True]}, "strides: 'true' is not a whole number"),
         ({"kernel": {"a": 1}}, "kernel: an object, expected"),
         ({"threads": 2}, "threads: is no field of a job"),
-        ({"accumulate": True}, "accumulate: is no field, since"),
+        ({"accumulate": True}, "accumulate: is no field of a job"),
         ({"rtol": 1}, "rtol: is a field of jobs that verify"),
         ({"command": "verfy"}, "command: 'verfy'", "did you mean 'verify'"),
         ({"command": "verify", "no_clobber": "maybe"}, "no_clobber: 'maybe'"),
@@ -115,8 +115,8 @@ class WrongUse(BatchTest):
                 ([name, "--state", "dy.npy"], 2, "--state: dy.npy is the out_backprop of"),
                 ([name, "--state", name], 2, "--state: jobs.jsonl is the manifest too"),
                 ([name, "--junit", "a", "--state", "a"], 2, "--junit: a is --state too"),
-                ([name, "--json=x.npy"], 2, "--json: x.npy is the input of"),
-                ([name, "--json=" + name], 2, "--json: jobs.jsonl is the manifest too")):
+                ([name, "--json=x.npy"], 2, "--json=x.npy exists and is no report"),
+                ([name, "--json=" + name], 2, "--json=jobs.jsonl is the manifest file too")):
             self.refuses(status, parts, "batch", *args)
         self.refuses(2, ["--state is missing"], "batch", "-", "--resume", stdin=b"{}")
 

@@ -219,16 +219,15 @@ const Rows& rows_for(const std::vector<Command>& commands, bool verifies) {
   return std::ranges::find(commands, verifies ? "verify" : "compute", &Command::name)->rows;
 }
 
-// Returns whose option a field is, and nothing if no option has that name.
-std::optional<FieldOf> kind_of(const std::string& field) {
+// Tells whether an option of that name is none of a job's fields.
+bool is_of_batch(const std::string& field) {
   static VerifyCommand options;
   static const std::vector<Command> commands = job_commands(options);
-  if (field == "help" || field == "version") return FieldOf::batch;
-  for (const bool verifies : {false, true}) {
-    const Row* row = rows_for(commands, verifies).find(with_hyphens("--" + field).substr(2));
-    if (row != nullptr) return row->traits.field;
-  }
-  return {};
+  return field == "help" || field == "version" ||
+         std::ranges::any_of(commands, [&](const Command& command) {
+           const Row* row = command.rows.find(option_of(field));
+           return row != nullptr && !row->traits.is_field;
+         });
 }
 
 // Returns the fields in one order, however they stand, so that equal jobs are spelled equally.
@@ -273,7 +272,7 @@ class JobMaker {
     bind_options(app_, commands_);
     for (const bool verifies : {false, true}) {
       for (const Row& row : rows_for(commands_, verifies)) {
-        if (row.traits.field != FieldOf::job) continue;
+        if (!row.traits.is_field) continue;
         for (const std::string& name : row.long_names()) names_.push_back(with_underscores(name));
       }
     }
@@ -301,13 +300,7 @@ class JobMaker {
  private:
   void check_name(const std::string& field) const {
     if (std::ranges::find(names_, field) != names_.end()) return;
-    const std::optional<FieldOf> kind = kind_of(field);
-    if (kind == FieldOf::nobody) {
-      bad_input(field, ": is no field, since a job that is run again would give another result");
-    }
-    if (kind == FieldOf::batch) {
-      bad_input(field, ": is no field of a job, but of the whole batch");
-    }
+    if (is_of_batch(field)) bad_input(field, ": is no field of a job");
     bad_input(one_line(field), ": is unknown", did_you_mean(field, names_),
               Hint("see convgrad batch --help"));
   }
@@ -378,7 +371,7 @@ std::string as_field(const std::string& message) {
   if (is_several) return message;  // a field beside a flag would be a mixture
   const std::size_t end = std::min(message.find_first_of(" :[("), message.size());
   const std::string field = with_underscores(message.substr(2, end - 2));
-  return kind_of(field) == FieldOf::batch ? message : field + message.substr(end);
+  return is_of_batch(field) ? message : field + message.substr(end);
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,

@@ -305,9 +305,7 @@ std::vector<NamedFile> Rows::files() const {
       const bool update = *std::get<bool*>(find("update-" + name)->value);
       use = update ? FileUse::written : FileUse::read;
     }
-    const std::string flag = row.traits.called != nullptr ? row.traits.called
-                             : name.empty()               ? row.names.place
-                                                          : "--" + name;
+    const std::string flag = name.empty() ? row.names.place : "--" + name;
     for (const std::string& path : paths_of(row.value)) files.push_back({flag, path, use});
   }
   return files;

@@ -13,7 +13,6 @@ namespace convgrad::cli {
 namespace {
 
 using enum About;
-using enum FieldOf;
 using enum FileUse;
 
 constexpr const char* kTensors = "Tensors";
@@ -136,12 +135,12 @@ void add_backend(Rows& rows, ExecutionOptions& o) {
 void add_threads(Rows& rows, ExecutionOptions& o,
                  const char* help = "CPU threads; 0, the default, is all") {
   rows.add({"threads", 't'}, "N", kExecution, help, Whole{&o.threads, 0, kMostThreads},
-           {.field = batch});
+           {.is_field = false});
 }
 
 void add_memory_limit(Rows& rows, ExecutionOptions& o,
                       const char* help = "memory for sums and blocks, e.g. 512MiB") {
-  rows.add({"memory-limit"}, "SIZE", kExecution, help, Bytes{&o.memory_limit}, {.field = batch});
+  rows.add({"memory-limit"}, "SIZE", kExecution, help, Bytes{&o.memory_limit}, {.is_field = false});
 }
 
 void add_raw(Rows& rows, ExecutionOptions& o, bool of_job = true) {
@@ -157,7 +156,7 @@ void add_no_clobber(Rows& rows, ExecutionOptions& o, bool of_job = true) {
 
 void add_verbose(Rows& rows, ExecutionOptions& o, const char* help) {
   rows.add({"verbose", 'v'}, "", kReporting, help, &o.verbose,
-           {.field = batch, .question = "text"});
+           {.is_field = false, .question = "text"});
 }
 
 // Adds what the main job and verify have in common.
@@ -173,10 +172,10 @@ void add_job(Rows& rows, Options& o, bool of_job) {
            &e.algorithm, {.values = algorithms});
   rows.add({"list-algorithms"}, "", kExecution,
            "print the algorithms and, if a problem is given, which of them can compute it",
-           &e.list_algorithms, {.field = batch});
+           &e.list_algorithms, {.is_field = false});
   add_memory_limit(rows, e);
   rows.add({"dry-run"}, "", kExecution, "print the plan, FLOPs, bytes and memory; compute nothing",
-           &e.dry_run, {.field = batch});
+           &e.dry_run, {.is_field = false});
   add_no_clobber(rows, e, of_job);
   add_raw(rows, e, of_job);
   add_verbose(rows, e, "plan and timings on stderr");
@@ -206,27 +205,29 @@ void add_fail_vacuous(Rows& rows, bool& value, const char* group) {
            &value);
 }
 
-void add_json(Rows& rows, Options& o) {
-  rows.add({"json"}, "", kReporting, "report as JSON on stdout, or --json=FILE",
-           FileOrOutput{&o.json}, {.variable = false, .field = batch});
-}
-
-// Adds what stands last in every command that computes.
+// Adds what stands last in every command but completion, whose script CONVGRAD_QUIET must not
+// empty.
 void add_report(Rows& rows, Options& o) {
-  add_json(rows, o);
+  rows.add({"json"}, "", kReporting, "report as JSON on stdout, or --json=FILE",
+           FileOrOutput{&o.json}, {.variable = false, .is_field = false});
   rows.add({"tag"}, "KEY=VALUE", kReporting, "kept with the report; again for more",
-           Tags{&o.tag_words}, {.field = batch});
+           Tags{&o.tag_words}, {.is_field = false});
+  rows.add({"quiet", 'q'}, "", kReporting,
+           "no text but errors: the exit status, files, -o - and --json say it all", &o.quiet,
+           {.is_field = false, .question = "text"});
+  rows.add({"color"}, "auto|always|never", kReporting,
+           "auto: on a terminal, unless NO_COLOR is set", Choice{&o.color}, {.is_field = false});
 }
 
 void add_compute(Rows& rows, Options& o) {
   add_job(rows, o, true);
   rows.add({"accumulate"}, "", kExecution, "add the gradient to what --output holds",
-           &o.execution.accumulate, {.field = nobody});
+           &o.execution.accumulate, {.is_field = false});
   rows.add({"batch-range"}, "A:B|K/R", kExecution,
            "sum images A to B-1, or the K-th of R parts, into a file for convgrad reduce",
            &o.execution.batch_range);
   rows.add({"mpi"}, "", kExecution, "one gradient by all processes of mpirun -n R convgrad ...",
-           &o.execution.mpi, {.field = batch});
+           &o.execution.mpi, {.is_field = false});
   rows.add({"spot-check"}, "N", kExecution,
            "check N elements of the gradient, and its corners, before it is written; 16 by default "
            "on a device, else 0",
@@ -245,7 +246,7 @@ void add_verify(Rows& rows, VerifyCommand& o) {
            &v.golden, {.usual = true, .file = updated});
   rows.add({"update-golden"}, "", kComparison,
            "compare with the reference, and on a match write the gradient to --golden",
-           &v.update_golden, {.field = nobody});
+           &v.update_golden, {.is_field = false});
   rows.add({"signs"}, "S", kComparison,
            "the kernel ran on the dy of generate --signs S: no order but n, p, q, and --slack 1",
            Whole{&v.signs}, {.usual = true});
@@ -406,8 +407,8 @@ void add_generate(Rows& rows, GenerateOptions& o) {
 }
 
 void add_reduce(Rows& rows, ReduceOptions& o) {
-  rows.add({.place = "files"}, "FILE...", "", "what --batch-range has written, in any order",
-           &o.parts, {.file = read, .called = "PARTS"});
+  rows.add({.place = "PARTS"}, "FILE...", "", "what --batch-range has written, in any order",
+           &o.parts, {.file = read});
   add_output(rows, o.problem);
   add_raw(rows, o.execution);
   add_no_clobber(rows, o.execution);
@@ -416,29 +417,19 @@ void add_reduce(Rows& rows, ReduceOptions& o) {
 }
 
 void add_inspect(Rows& rows, InspectOptions& o) {
-  rows.add({.place = "files"}, "FILE...", "", "- is stdin", &o.paths,
-           {.file = read, .called = "FILE"});
-  add_json(rows, o);
+  rows.add({.place = "FILES"}, "FILE...", "", "- is stdin", &o.paths, {.file = read});
+  add_report(rows, o);
 }
 
 void add_info(Rows& rows, InfoOptions& o) {
   rows.add({"peaks"}, "", kExecution, "measure multiply-adds and memory; takes a second", &o.peaks,
            {.usual = true});
   add_threads(rows, o.execution);
-  add_json(rows, o);
+  add_report(rows, o);
 }
 
 void add_completion(Rows& rows, CompletionOptions& o) {
   rows.add({.place = "shell"}, "bash|zsh", "", "the shell that reads them", Choice{&o.shell});
-}
-
-// Adds what every command has.
-void add_text(Rows& rows, Options& o) {
-  rows.add({"quiet", 'q'}, "", kReporting,
-           "no text but errors: the exit status, files, -o - and --json say it all", &o.quiet,
-           {.field = batch, .question = "text"});
-  rows.add({"color"}, "auto|always|never", kReporting,
-           "auto: on a terminal, unless NO_COLOR is set", Choice{&o.color}, {.field = batch});
 }
 
 template <typename Own>
@@ -446,7 +437,6 @@ Command command(const char* name, const char* help, const char* footer, Own& opt
                 void (*add_rows)(Rows&, Own&)) {
   Command result = {name, help, footer, options, {}};
   add_rows(result.rows, options);
-  add_text(result.rows, options);
   return result;
 }
 
@@ -456,20 +446,6 @@ Command compute_command(Options& o) {
 
 Command verify_command(VerifyCommand& o) {
   return command("verify", "check a gradient against the reference", kVerifyFooter, o, add_verify);
-}
-
-Command batch_command(BatchOptions& o) {
-  Command result =
-      command("batch", "compute or verify many problems, one a line", kBatchFooter, o, add_batch);
-  result.checks_report_itself = true;
-  return result;
-}
-
-Command completion_command(CompletionOptions& o) {
-  Command result =
-      command("completion", "print completions for a shell", kCompletionFooter, o, add_completion);
-  result.is_never_quiet = true;
-  return result;
 }
 
 }  // namespace
@@ -483,7 +459,8 @@ std::vector<Command> commands_of(AllOptions& all) {
           verify_command(all.verify),
           command("compare", "compare two arrays of any shape", kCompareFooter, all.compare,
                   add_compare),
-          batch_command(all.batch),
+          command("batch", "compute or verify many problems, one a line", kBatchFooter, all.batch,
+                  add_batch),
           command("bench", "measure the speed of gradients", kBenchFooter, all.bench, add_bench),
           command("generate", "make x, dy and their golden gradient", kGenerateFooter, all.generate,
                   add_generate),
@@ -493,7 +470,8 @@ std::vector<Command> commands_of(AllOptions& all) {
                   add_inspect),
           command("info", "say what this program and this machine can do", kInfoFooter, all.info,
                   add_info),
-          completion_command(all.completion)};
+          command("completion", "print completions for a shell", kCompletionFooter, all.completion,
+                  add_completion)};
 }
 
 }  // namespace convgrad::cli

@@ -53,17 +53,14 @@ struct Whole {
 using Value = std::variant<std::string*, bool*, double*, std::optional<double>*, Words*, NumberList,
                            Again, Tags, Choice, List, FileOrOutput, Bytes, Real, Whole>;
 
-// Says whose field an option is in the manifest of a batch: of a job, of all of them, or nobody's,
-// since a job that is run again would give another result.
-enum class FieldOf { job, batch, nobody };
-
 struct Traits {
   std::string (*values)() = nullptr;  // known ones, if the type does not list them
   bool usual = false;                 // -h explains it, though it has no letter
   bool variable = true;               // a variable can set it
-  FieldOf field = FieldOf::job;
-  FileUse file = FileUse::no;    // what the command does with the file
-  const char* called = nullptr;  // in messages about the file, instead of its name
+  // A job of a manifest has it; else it is of all jobs, or would give a job that is run again
+  // another result.
+  bool is_field = true;
+  FileUse file = FileUse::no;  // what the command does with the file
   // Options that answer one question are rivals: a flag of one way silences the variables of other
   // ways. The way of an option is its name, unless several are one.
   const char *question = "", *way = "";
@@ -103,11 +100,7 @@ struct Command {
   std::string name, help;
   const char* footer;  // of --help
   Options& options;
-  Rows rows;  // which set them
-  // batch looks at its manifest's files before it checks what the report replaces.
-  bool checks_report_itself = false;
-  // A script for a shell is what was asked for, like a file: CONVGRAD_QUIET must not empty it.
-  bool is_never_quiet = false;
+  Rows rows;                // which set them
   CLI::App* app = nullptr;  // as it is bound
 };
 
