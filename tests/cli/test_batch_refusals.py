@@ -194,12 +194,11 @@ class Failures(BatchTest):
     def test_devices_and_fifos(self):
         os.mkfifo(self.folder / "fifo")
         (self.folder / "folder").mkdir()
-        for path, what in (("fifo", "FIFO"), ("/dev/null", "device"), ("folder", "folder")):
+        for path in ("fifo", "/dev/null", "folder"):
             for more in ((), ("--resume",)):
                 result = self.run_here("batch", self.manifest(self.job(input=path)), *more)
                 self.assertEqual(result.status, 3)
-                self.assertIn(f"input ({path}): is a ", result.err)
-                self.assertIn(what, result.err)
+                self.assertIn(f"input ({path}): is no regular file", result.err)
 
 
 class Order(BatchTest):

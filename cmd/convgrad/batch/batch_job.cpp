@@ -43,23 +43,15 @@ bool is_done(const BatchJob& job, const std::optional<Json>& inputs, const Batch
   return line && state.has(*line);
 }
 
-// A job opens its files more than once, which a FIFO does not allow.
-void check_regular(const BatchJob& job) {
-  struct stat status {};
+// Throws Error(input) for a FIFO or the like, since a job opens its files more than once, and for a
+// file that has not the hash that the manifest names.
+void check_inputs(const BatchJob& job) {
   for (const auto& [flag, path, use] : files_of(job.options, FileUse::read)) {
-    if (::stat(split_tensor_name(path).file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-      bad_input(flag, " (", path, "): is a ", S_ISDIR(status.st_mode) ? "folder" : "device or FIFO",
-                ", expected a file");
-    }
-  }
-}
-
-// Throws Error(input) if a file has not the hash that the manifest names.
-void check_hashes(const BatchJob& job) {
-  for (const auto& [flag, path, use] : files_of(job.options, FileUse::read)) {
+    const std::string file = split_tensor_name(path).file;
+    if (is_special(file)) bad_input(flag, " (", path, "): is no regular file, expected one");
     const auto wanted = job.hashes.find(as_field(flag));
     if (wanted == job.hashes.end()) continue;
-    const std::string hash = hash_of_file(split_tensor_name(path).file);
+    const std::string hash = hash_of_file(file);
     if (hash == wanted->second) continue;
     bad_input(flag, " (", path, "): is ", hash, ", expected ", wanted->second,
               "; the file has changed");
@@ -67,8 +59,7 @@ void check_hashes(const BatchJob& job) {
 }
 
 void carry_out(const BatchJob& job, const VerifyCommand& options, Outcome& outcome) {
-  check_regular(job);
-  check_hashes(job);
+  check_inputs(job);
   outcome.report = job.verifies ? verify(options) : compute(options);
   outcome.status = outcome.report->exit_status();
   outcome.message = outcome.report->in_short();

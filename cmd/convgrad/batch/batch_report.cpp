@@ -1,6 +1,5 @@
 // batch_report.cpp - what came of the jobs: lines of text, the JSON report, JUnit's XML.
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "base/messages.hpp"
@@ -16,15 +15,17 @@ std::string_view verdict_name(Verdict verdict) {
   return kVerdictNames[static_cast<std::size_t>(verdict)];
 }
 
-struct Counts {
-  std::array<std::size_t, std::size(kVerdictNames)> of{};
-  std::size_t& operator[](Verdict verdict) { return of[static_cast<std::size_t>(verdict)]; }
-};
+std::size_t count(const Manifest& manifest, const std::vector<Outcome>& outcomes, Verdict verdict) {
+  const auto jobs = std::ranges::count(outcomes, verdict, &Outcome::verdict);
+  return static_cast<std::size_t>(jobs) + (verdict == Verdict::error ? manifest.bad.size() : 0);
+}
 
-Counts count(const std::vector<Outcome>& outcomes, std::size_t bad_lines) {
-  Counts counts;
-  for (const Outcome& outcome : outcomes) ++counts[outcome.verdict];
-  counts[Verdict::error] += bad_lines;
+// Returns how many jobs came to each verdict, in the order of Verdict.
+std::vector<std::pair<std::string, std::size_t>> counts_of(const BatchReport& r) {
+  std::vector<std::pair<std::string, std::size_t>> counts;
+  for (const std::string_view name : kVerdictNames) {
+    counts.emplace_back(name, count(r.manifest, r.outcomes, static_cast<Verdict>(counts.size())));
+  }
   return counts;
 }
 
@@ -51,12 +52,10 @@ Json bad_line_json(const BadLine& bad) {
 }
 
 Json counts_json(const BatchReport& r) {
-  Counts counts = count(r.outcomes, r.manifest.bad.size());
   Json json = {{"jobs", r.outcomes.size() + r.manifest.bad.size()}};
-  for (std::size_t i = 0; i < counts.of.size(); ++i) {
-    std::string name(kVerdictNames[i]);
+  for (auto& [name, count] : counts_of(r)) {
     std::ranges::replace(name, ' ', '_');
-    json[name] = counts.of[i];
+    json[name] = count;
   }
   return json;
 }
@@ -146,18 +145,17 @@ int BatchReport::exit_status() const {
 }
 
 const char* BatchReport::status() const {
-  Counts counts = count(outcomes, manifest.bad.size());
-  return counts[Verdict::error] > 0 ? "error" : counts[Verdict::mismatch] > 0 ? "mismatch" : "ok";
+  if (count(manifest, outcomes, Verdict::error) > 0) return "error";
+  return count(manifest, outcomes, Verdict::mismatch) > 0 ? "mismatch" : "ok";
 }
 
 std::string BatchReport::text() const {
   if (!any_ran) return "";
-  Counts counts = count(outcomes, manifest.bad.size());
   std::string text = counted(outcomes.size() + manifest.bad.size(), "job");
   const char* separator = ": ";
-  for (std::size_t i = 0; i < counts.of.size(); ++i) {
-    if (counts.of[i] == 0) continue;
-    text += cat(separator, counts.of[i], " ", kVerdictNames[i]);
+  for (const auto& [name, count] : counts_of(*this)) {
+    if (count == 0) continue;
+    text += cat(separator, count, " ", name);
     separator = ", ";
   }
   return cat(text, "; ", fixed(elapsed_s, 3), " s\n");
@@ -205,7 +203,7 @@ std::string xml_text(std::string_view text) {
 
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s) {
-  Counts counts = count(outcomes, manifest.bad.size());
+  const auto count_of = [&](Verdict verdict) { return count(manifest, outcomes, verdict); };
   std::string cases;
   for (const BadLine& bad : manifest.bad) {
     cases += case_element(manifest.name, cat("line ", bad.line), "", 0,
@@ -217,10 +215,10 @@ std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outc
                           content_of(job, outcomes[i]));
   }
   const std::size_t skipped =
-      counts[Verdict::skipped] + counts[Verdict::planned] + counts[Verdict::not_run];
+      count_of(Verdict::skipped) + count_of(Verdict::planned) + count_of(Verdict::not_run);
   const std::string tests = cat(attribute("tests", cat(manifest.bad.size() + outcomes.size())),
-                                attribute("failures", cat(counts[Verdict::mismatch])),
-                                attribute("errors", cat(counts[Verdict::error])));
+                                attribute("failures", cat(count_of(Verdict::mismatch))),
+                                attribute("errors", cat(count_of(Verdict::error))));
   const std::string time = attribute("time", fixed(elapsed_s, 3));
   return cat(kJunitStart, tests, time, ">\n  <testsuite", attribute("name", manifest.name), tests,
              attribute("skipped", cat(skipped)), time, ">\n", cases,
