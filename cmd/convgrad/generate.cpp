@@ -103,9 +103,7 @@ void check_paths(const GenerateOptions& options, const Tensors& tensors) {
 }
 
 // Writes a tensor to a file that does not appear before commit(); returns its hash.
-std::string write_tensor(const TensorMaker& maker, DType dtype, OutputFile& file, TaskPool& pool) {
-  const std::string header = npy_header_text(dtype, maker.shape());
-  file.write(header.data(), header.size());
+std::string write_tensor(const TensorMaker& maker, DType dtype, ArrayFile& file, TaskPool& pool) {
   const std::int64_t item = dtype_bytes(dtype);
   const Buffer buffer(kPartElements * item, "a part of a tensor");
   TensorHash hash;
@@ -265,7 +263,8 @@ ReportPointer generate(const GenerateOptions& options) {
   TaskPool pool(plan.threads);
   JobTiming job = {{}, 0, problem};
   const auto start = Clock::now();
-  OutputFile x_file(x_path, output), dy_file(dy_path, output);
+  ArrayFile x_file(x_path, problem.dtype, x.shape(), output);
+  ArrayFile dy_file(dy_path, problem.dtype, dy.shape(), output);
   tensors[0].second.hash = write_tensor(x, problem.dtype, x_file, pool);
   tensors[1].second.hash = write_tensor(dy, problem.dtype, dy_file, pool);
   job.write_s = seconds_since(start);

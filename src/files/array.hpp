@@ -1,11 +1,15 @@
-// array.hpp - arrays of any shape: how a shape is written, and a walk over one in parts.
+// array.hpp - arrays of any shape: how a shape is written, a walk over one in parts, and the types
+// of integers.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
+
+#include "convgrad/npy.hpp"
 
 namespace convgrad {
 
@@ -27,5 +31,24 @@ struct ArrayPart {
 // must fit in 63 bits.
 void for_each_part(std::span<const std::int64_t> shape, std::int64_t most_elements,
                    const std::function<void(const ArrayPart&)>& use);
+
+// Calls f with a value of the C++ type that stores the integers.
+template <typename Function>
+void with_integer(const NpyHeader& header, const Function& f) {
+  const auto call = [&]<typename Signed>(Signed value) {
+    if (header.kind == 'i') return f(value);
+    f(std::make_unsigned_t<Signed>{});
+  };
+  switch (header.item_bytes) {
+    case 1:
+      return call(std::int8_t{});
+    case 2:
+      return call(std::int16_t{});
+    case 4:
+      return call(std::int32_t{});
+    default:
+      return call(std::int64_t{});
+  }
+}
 
 }  // namespace convgrad

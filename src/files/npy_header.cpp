@@ -266,12 +266,16 @@ class DictParser {
   std::set<std::string_view> seen_;
 };
 
+void check_header_is_there(std::span<const std::byte> bytes, std::int64_t wanted,
+                           std::string_view name) {
+  if (std::ssize(bytes) >= wanted) return;
+  refuse(name, "ends after ", bytes.size(), " bytes, within the .npy header; it is truncated");
+}
+
 // Finds from the first kVersionBytes where the dictionary starts: 10 (format 1.0) or 12 (2.0, 3.0).
 std::int64_t dictionary_offset(std::span<const std::byte> bytes, std::string_view name) {
   check_magic(bytes, name);
-  if (bytes.size() < static_cast<std::size_t>(kVersionBytes)) {
-    refuse(name, "ends after ", bytes.size(), " bytes, within the .npy header; it is truncated");
-  }
+  check_header_is_there(bytes, kVersionBytes, name);
   const unsigned major = byte_at(bytes, 6);
   const unsigned minor = byte_at(bytes, 7);
   if (major < 1 || major > 3 || minor != 0) {
@@ -283,9 +287,7 @@ std::int64_t dictionary_offset(std::span<const std::byte> bytes, std::string_vie
 // Finds from the first dictionary_offset() bytes where the dictionary ends and the payload starts.
 std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view name) {
   const std::int64_t begin = dictionary_offset(bytes, name);
-  if (bytes.size() < static_cast<std::size_t>(begin)) {
-    refuse(name, "ends after ", bytes.size(), " bytes, within the .npy header; it is truncated");
-  }
+  check_header_is_there(bytes, begin, name);
   const auto length = static_cast<std::int64_t>(
       little_endian(bytes.first(static_cast<std::size_t>(begin)).subspan(kVersionBytes)));
   if (length > kMaxNpyHeaderBytes) {
@@ -311,27 +313,21 @@ void count_elements(NpyHeader& header, std::string_view name) {
   header.payload_bytes = *bytes;
 }
 
-// These are numpy's names of what can be compared and looked at, but not computed with.
-constexpr struct {
-  std::string_view name;
-  char kind;
-  std::int64_t bytes;
-} kOthers[] = {{"bool", 'b', 1},   {"int8", 'i', 1},   {"int16", 'i', 2},
-               {"int32", 'i', 4},  {"int64", 'i', 8},  {"uint8", 'u', 1},
-               {"uint16", 'u', 2}, {"uint32", 'u', 4}, {"uint64", 'u', 8}};
-
+// Takes numpy's names of integers and booleans too, which can be compared and looked at, but not
+// computed with.
 void set_dtype(NpyHeader& header, std::string_view name, const std::string& argument) {
-  if (const auto dtype = stored_dtype_from_name(name)) {
-    return set_float(header, *dtype);
-  }
+  if (const auto dtype = stored_dtype_from_name(name)) return set_float(header, *dtype);
   std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64"};
-  for (const auto& other : kOthers) {
-    if (name == other.name || name == cat(other.kind, other.bytes)) {
-      header.kind = other.kind;
-      header.item_bytes = other.bytes;
+  const auto takes = [&](const std::string& known, char kind, std::int64_t bytes) {
+    names.push_back(known);
+    header.kind = kind;
+    header.item_bytes = bytes;
+    return name == known || name == cat(kind, bytes);
+  };
+  if (takes("bool", 'b', 1)) return;
+  for (const std::int64_t bytes : {1, 2, 4, 8}) {
+    if (takes(cat("int", 8 * bytes), 'i', bytes) || takes(cat("uint", 8 * bytes), 'u', bytes))
       return;
-    }
-    names.emplace_back(other.name);
   }
   misuse(argument, ": '", name, "' is no dtype, expected FILE:DTYPE[EXTENTS]",
          " such as x.bin:float32[8,56,56,64]", did_you_mean(std::string(name), names));
@@ -372,10 +368,7 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
   header.data_offset = payload_offset(bytes, name);
   const auto begin = static_cast<std::size_t>(dictionary_offset(bytes, name));
   const auto end = static_cast<std::size_t>(header.data_offset);
-  if (bytes.size() < end) {
-    refuse(name, "ends after ", bytes.size(), " bytes, within its header of ", end,
-           " bytes; it is truncated");
-  }
+  check_header_is_there(bytes, header.data_offset, name);
   if (byte_at(bytes, end - 1) == '\r') {
     refuse(name, "has a header that ends with \\r, so it is ", kConverted);
   }

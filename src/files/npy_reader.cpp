@@ -3,13 +3,13 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "base/buffer.hpp"
 #include "base/clock.hpp"
 #include "base/messages.hpp"
 #include "convgrad/npy.hpp"
+#include "files/array.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {
@@ -132,26 +132,16 @@ std::size_t swap_unit(const NpyHeader& header) {
   return header.kind == 'S' ? 1 : item;
 }
 
-template <typename Unsigned, typename Swap>
-void swap_each(std::byte* bytes, std::size_t count, Swap swap) {
-  for (std::size_t i = 0; i < count; i += sizeof(Unsigned)) {
-    Unsigned value;
-    std::memcpy(&value, bytes + i, sizeof value);
-    value = swap(value);
-    std::memcpy(bytes + i, &value, sizeof value);
-  }
+template <std::size_t kUnit>
+void swap_each(std::byte* bytes, std::size_t count) {
+  for (std::size_t i = 0; i < count; i += kUnit) std::reverse(bytes + i, bytes + i + kUnit);
 }
 
 // unit is 2, 4 or 8.
 void swap_bytes(std::byte* bytes, std::size_t count, std::size_t unit) {
-  switch (unit) {
-    case 2:
-      return swap_each<std::uint16_t>(bytes, count, [](auto v) { return __builtin_bswap16(v); });
-    case 4:
-      return swap_each<std::uint32_t>(bytes, count, [](auto v) { return __builtin_bswap32(v); });
-    default:
-      return swap_each<std::uint64_t>(bytes, count, [](auto v) { return __builtin_bswap64(v); });
-  }
+  unit == 2   ? swap_each<2>(bytes, count)
+  : unit == 4 ? swap_each<4>(bytes, count)
+              : swap_each<8>(bytes, count);
 }
 
 }  // namespace
@@ -362,7 +352,6 @@ void NpyReader::read_all(void* out) {
 
 // This is for TensorFlow's filter_sizes tensor.
 std::vector<std::int64_t> read_npy_integers(const std::string& path) {
-  static_assert(std::endian::native == std::endian::little, "values are converted in place");
   constexpr std::int64_t kMaxCount = 16;
   NpyReader reader(path);
   const NpyHeader& header = reader.header();
@@ -372,22 +361,17 @@ std::vector<std::int64_t> read_npy_integers(const std::string& path) {
               header.element_count, " elements and dtype '", header.descr,
               "', expected a 1-D integer array of at most ", kMaxCount, " entries");
   }
-  const std::size_t item = static_cast<std::size_t>(header.item_bytes);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(header.payload_bytes));
-  reader.read_all(bytes.data());
   std::vector<std::int64_t> values;
-  for (std::size_t at = 0; at < bytes.size(); at += item) {
-    const bool negative =
-        header.kind == 'i' && (bytes[at + item - 1] & std::byte{0x80}) != std::byte{0};
-    // The bytes that the file does not have extend the sign.
-    std::uint64_t value = negative ? std::numeric_limits<std::uint64_t>::max() : 0;
-    std::memcpy(&value, bytes.data() + at, item);
-    if (header.kind == 'u' && value >> 63 != 0) {
-      bad_input(reader.name(), ": entry ", values.size(), " is ", value,
-                ", expected at most 2^63 - 1");
+  with_integer(header, [&]<typename Integer>(Integer) {
+    std::vector<Integer> read(static_cast<std::size_t>(header.element_count));
+    reader.read_all(read.data());
+    for (const Integer value : read) {
+      if (!std::in_range<std::int64_t>(value)) {
+        bad_input(reader.name(), ": has ", value, ", expected at most 2^63 - 1");
+      }
+      values.push_back(static_cast<std::int64_t>(value));
     }
-    values.push_back(static_cast<std::int64_t>(value));
-  }
+  });
   return values;
 }
 

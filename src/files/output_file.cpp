@@ -60,13 +60,11 @@ std::pair<std::string, std::string> split(const std::string& path) {
 }
 
 std::string absolute_folder(const std::string& folder, const std::string& name) {
-  char* const resolved = ::realpath(folder.c_str(), nullptr);
-  if (resolved == nullptr) {
-    fail(kind_of_failure(errno), name, "cannot write: folder ", folder, ": ", reason(errno));
-  }
-  std::string result(resolved);
-  std::free(resolved);
-  return result;
+  std::error_code error;
+  std::string result = std::filesystem::canonical(folder, error).string();
+  if (!error) return result;
+  fail(kind_of_failure(error.value()), name, "cannot write: folder ", folder, ": ",
+       reason(error.value()));
 }
 
 // Returns N if folder/base is /proc/self/fd/N, to which /dev/stdout and /dev/fd/N lead: a

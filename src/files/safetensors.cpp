@@ -39,18 +39,6 @@ constexpr Dtype kDtypes[] = {
     {"F8_E4M3FNUZ", 1, 'f', DType::e4m3fnuz},
     {"F8_E5M2FNUZ", 1, 'f', DType::e5m2fnuz},
 };
-// These are in the format too, and are named.
-constexpr std::pair<std::string_view, std::string_view> kOtherDtypes[] = {
-    {"F8_E8M0", "8-bit powers of two, the scales of blocks"},
-    {"F4", "4-bit floats"},
-    {"F6_E2M3", "6-bit floats"},
-    {"F6_E3M2", "6-bit floats"}};
-std::string_view words_of_other(std::string_view dtype) {
-  for (const auto& [name, words] : kOtherDtypes) {
-    if (name == dtype) return words;
-  }
-  return "unknown";
-}
 const Dtype* find_dtype(std::string_view name) {
   const auto* const found = std::ranges::find(kDtypes, name, &Dtype::name);
   return found == std::end(kDtypes) ? nullptr : found;
@@ -206,9 +194,8 @@ std::string_view safetensors_dtype(DType dtype) {
 NpyHeader npy_header_of(const SafeTensor& tensor, std::int64_t data_offset, std::string_view name) {
   const Dtype* const dtype = find_dtype(tensor.dtype);
   if (dtype == nullptr) {
-    throw NotNumbers(ErrorKind::input, name, ": dtype '", printable(tensor.dtype), "' is ",
-                     words_of_other(tensor.dtype), ", expected F16, BF16, F32, F64 or an F8 of ",
-                     "E4M3 or E5M2");
+    throw NotNumbers(ErrorKind::input, name, ": dtype '", printable(tensor.dtype),
+                     "' is not read, expected F16, BF16, F32, F64 or an F8 of E4M3 or E5M2");
   }
   NpyHeader header;
   header.format = NpyHeader::Format::safetensors;

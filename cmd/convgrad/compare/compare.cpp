@@ -48,8 +48,7 @@ class Array {
       : source_(source), reader_(source.open()), dtype_name_(dtype_text(reader_)) {
     if (is_integers()) return;
     dtype_ = float_dtype(reader_.header(), reader_.name());
-    read_dtype_ = is_float8(dtype_) ? DType::f32 : dtype_;
-    reader_.widen_to(read_dtype_);
+    reader_.widen_to(DType::f64);
   }
 
   const Source& source() const { return source_; }
@@ -61,21 +60,14 @@ class Array {
 
   template <typename Value>
   std::vector<Value> read(const ArrayPart& part) {
-    const std::int64_t item =
-        is_integers() ? reader_.header().item_bytes : dtype_bytes(read_dtype_);
-    const std::int64_t bytes = part.count * item;
-    if (bytes_.size_bytes() < bytes) bytes_ = Buffer(bytes, "a part of an array");
-    reader_.read_box(part.begin, part.end, bytes_.data());
     std::vector<Value> values(static_cast<std::size_t>(part.count));
     if constexpr (std::is_same_v<Value, double>) {
-      with_scalar(read_dtype_, [&](auto scalar) {
-        const auto* source = bytes_.as<decltype(scalar)>();
-        for (std::size_t i = 0; i < values.size(); ++i) values[i] = to_double(source[i]);
-      });
+      reader_.read_box(part.begin, part.end, values.data());
     } else {
-      with_integer(reader_.header(), [&](auto integer) {
-        const auto* source = bytes_.as<decltype(integer)>();
-        for (std::size_t i = 0; i < values.size(); ++i) values[i] = source[i];
+      with_integer(reader_.header(), [&]<typename Integer>(Integer) {
+        std::vector<Integer> integers(values.size());
+        reader_.read_box(part.begin, part.end, integers.data());
+        std::ranges::copy(integers, values.begin());
       });
     }
     return values;
@@ -86,8 +78,7 @@ class Array {
   const Source source_;
   NpyReader reader_;
   std::string dtype_name_;
-  DType dtype_ = DType::f64, read_dtype_ = DType::f64;
-  Buffer bytes_;
+  DType dtype_ = DType::f64;
 };
 
 // Returns why the arrays differ without a look at their elements, or "" if they may be equal.

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <type_traits>
 
 #include "base/buffer.hpp"
 #include "convgrad/error.hpp"
@@ -41,25 +40,6 @@ inline std::string dtype_text(const NpyReader& reader) {
   if (header.kind == 'b') return "bool";
   if (!is_integer(header)) return std::string(dtype_name(float_dtype(header, reader.name())));
   return cat(header.kind == 'u' ? "uint" : "int", 8 * header.item_bytes);
-}
-
-// Calls f with a value of the C++ type that stores the integers.
-template <typename Function>
-void with_integer(const NpyHeader& header, const Function& f) {
-  const auto call = [&]<typename Signed>(Signed value) {
-    if (header.kind == 'i') return f(value);
-    f(std::make_unsigned_t<Signed>{});
-  };
-  switch (header.item_bytes) {
-    case 1:
-      return call(std::int8_t{});
-    case 2:
-      return call(std::int16_t{});
-    case 4:
-      return call(std::int32_t{});
-    default:
-      return call(std::int64_t{});
-  }
 }
 
 // Computes SHA-256 of the values in C order, little-endian. The form of the file (byte order,
