@@ -73,8 +73,6 @@ std::int64_t term_count(const WgradProblem& problem);
 
 // Returns one number of each spatial axis, in the data format's order: 2, of conv3d 3, of conv1d 1.
 std::vector<std::int64_t> per_axis(const WgradProblem& problem, std::int64_t SpatialAxis::*field);
-// Returns (before, after) of each spatial axis.
-std::vector<std::int64_t> paddings(const WgradProblem& problem);
 
 // These are the shapes of x and dy in their files, by data_format.
 std::vector<std::int64_t> x_shape(const WgradProblem& problem);

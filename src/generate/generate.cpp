@@ -96,10 +96,7 @@ TensorMaker::TensorMaker(const WgradProblem& problem, Operand operand, const Mad
 }
 
 TensorMaker::Random TensorMaker::random(std::int64_t index, std::uint32_t stream) const {
-  const auto low = [](std::uint64_t n) { return static_cast<std::uint32_t>(n); };
-  const auto i = static_cast<std::uint64_t>(index);
-  const PhiloxCounter words =
-      philox4x32({low(i), low(i >> 32), stream, 0}, {low(data_.seed), low(data_.seed >> 32)});
+  const PhiloxCounter words = numbers_at(index, stream, data_.seed);
   return {words[0] | std::uint64_t{words[1]} << 32, words[2] | std::uint64_t{words[3]} << 32};
 }
 

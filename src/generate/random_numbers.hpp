@@ -28,6 +28,13 @@ inline PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
   return counter;
 }
 
+// Returns the numbers at `index` of a stream: what they are for.
+inline PhiloxCounter numbers_at(std::int64_t index, std::uint32_t stream, std::uint64_t seed) {
+  const auto low = [](std::uint64_t n) { return static_cast<std::uint32_t>(n); };
+  const auto i = static_cast<std::uint64_t>(index);
+  return philox4x32({low(i), low(i >> 32), stream, 0}, {low(seed), low(seed >> 32)});
+}
+
 // The inverse of the normal distribution function is that of Wichura, The percentage points of the
 // normal distribution, Applied Statistics 37 (1988), AS 241, PPND16 (relative error about 1e-16),
 // by a logarithm of our own, because those of mathematical libraries differ in the last bit.

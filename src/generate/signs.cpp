@@ -11,12 +11,6 @@ namespace {
 constexpr std::uint32_t kSigns = 4;
 constexpr std::int64_t kBits = 128;  // that one counter gives, each the sign of a pixel
 
-PhiloxCounter signs_of(std::int64_t group, std::uint64_t seed) {
-  const auto low = [](std::uint64_t n) { return static_cast<std::uint32_t>(n); };
-  const auto i = static_cast<std::uint64_t>(group);
-  return philox4x32({low(i), low(i >> 32), kSigns, 0}, {low(seed), low(seed >> 32)});
-}
-
 bool is_set(const PhiloxCounter& bits, std::int64_t i) {
   return (bits[static_cast<std::size_t>(i / 32)] >> (i % 32) & 1) != 0;
 }
@@ -35,10 +29,6 @@ PixelSigns::PixelSigns(std::span<const std::int64_t> dy_shape, bool channels_las
   }
 }
 
-bool PixelSigns::is_negative(std::int64_t pixel) const {
-  return is_set(signs_of(pixel / kBits, seed_), pixel % kBits);
-}
-
 template <typename Bits, typename Flip>
 void PixelSigns::flip_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
                           Bits* elements, const Flip& flip) const {
@@ -50,18 +40,18 @@ void PixelSigns::flip_box(std::span<const std::int64_t> begin, std::span<const s
   std::vector<std::int64_t> at(begin.begin(), begin.end());
   std::int64_t group = -1;  // whose bits are at hand
   PhiloxCounter bits{};
-  const auto is_negative_here = [&](std::int64_t pixel) {
-    if (pixel / kBits != group) bits = signs_of(group = pixel / kBits, seed_);
+  const auto is_negative = [&](std::int64_t pixel) {
+    if (pixel / kBits != group) bits = numbers_at(group = pixel / kBits, kSigns, seed_);
     return is_set(bits, pixel % kBits);
   };
   for (;;) {
     std::int64_t pixel = 0;
     for (std::size_t axis = 0; axis <= last; ++axis) pixel += pixel_step_[axis] * at[axis];
     if (step == 0) {
-      if (is_negative_here(pixel)) std::for_each_n(elements, run, flip);
+      if (is_negative(pixel)) std::for_each_n(elements, run, flip);
     } else {
       for (std::int64_t i = 0; i < run; ++i) {
-        if (is_negative_here(pixel + i * step)) flip(elements[i]);
+        if (is_negative(pixel + i * step)) flip(elements[i]);
       }
     }
     elements += run;

@@ -19,7 +19,6 @@ class PixelSigns {
   // Takes the shape of dy in its file, whose channels are last, or after n.
   PixelSigns(std::span<const std::int64_t> dy_shape, bool channels_last, std::uint64_t seed);
 
-  bool is_negative(std::int64_t pixel) const;
   // Puts the signs on the elements of a box of dy, which are in C order.
   void apply(DType dtype, std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
              void* elements) const;

@@ -95,16 +95,6 @@ std::vector<std::int64_t> per_axis(const WgradProblem& problem, std::int64_t Spa
   return numbers;
 }
 
-std::vector<std::int64_t> paddings(const WgradProblem& problem) {
-  std::vector<std::int64_t> pads;
-  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
-    const SpatialAxis& axis = problem.axis[static_cast<std::size_t>(a)];
-    pads.push_back(axis.pad_before);
-    pads.push_back(axis.pad_after);
-  }
-  return pads;
-}
-
 std::vector<std::int64_t> x_shape(const WgradProblem& problem) {
   return tensor_shape(problem, problem.C, &SpatialAxis::in);
 }

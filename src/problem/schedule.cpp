@@ -35,11 +35,20 @@ constexpr std::int64_t kMaxInterleave = 32, kMaxPartitions = 1024;
 // Several processes need so many; a block within one partition still has interleave for threads.
 constexpr std::int64_t kPartitions = 8;
 
+// Finds the box with this number among those that split `axis` into `pieces` of `step`, are full in
+// the axes inside it and single in those outside.
 PixelBox split_box(const std::array<std::int64_t, 4>& extent, int axis, std::int64_t step,
                    std::int64_t pieces, std::int64_t index) {
-  std::array<std::int64_t, 4> begin{}, end{};
-  convgrad::split_box(extent.data(), axis, step, pieces, index, begin.data(), end.data());
-  return {{{begin[0], end[0]}, {begin[1], end[1]}, {begin[2], end[2]}, {begin[3], end[3]}}};
+  const auto split = static_cast<std::size_t>(axis);
+  PixelBox box;
+  for (std::size_t a = split + 1; a < 4; ++a) box[a] = {0, extent[a]};
+  const std::int64_t begin = index % pieces * step;
+  box[split] = {begin, std::min(begin + step, extent[split])};
+  std::int64_t rest = index / pieces;
+  for (std::size_t a = split; a-- > 0; rest /= extent[a]) {
+    box[a] = {rest % extent[a], rest % extent[a] + 1};
+  }
+  return box;
 }
 
 // `out` neighbouring output positions see at most this extent of x along an axis. The products stay
@@ -381,22 +390,15 @@ std::vector<BatchCut> batch_cuts(const ChunkGrid& grid, const SliceGrid& slices)
 
 BatchPart batch_part(const ChunkGrid& grid, const SliceGrid& slices, const BatchRange& range) {
   const std::vector<BatchCut> cuts = batch_cuts(grid, slices);
-  switch (range.kind) {
-    case BatchRange::Kind::images:
-      return images_part(cuts, range.images);
-    case BatchRange::Kind::share: {
-      // Cuts are rounded up, so that the first share is not the empty one.
-      const auto cut = [&](std::int64_t part) {
-        const std::int64_t pieces = std::ssize(cuts) - 1;
-        return cuts[static_cast<std::size_t>(pieces / range.parts * part +
-                                             ceil_div(pieces % range.parts * part, range.parts))];
-      };
-      const BatchCut begin = cut(range.part), end = cut(range.part + 1);
-      return {{begin.image, end.image}, {begin.partition, end.partition}};
-    }
-    default:
-      return {{0, cuts.back().image}, {0, cuts.back().partition}};
-  }
+  if (range.images) return images_part(cuts, *range.images);
+  // Cuts are rounded up, so that the first share is not the empty one.
+  const auto cut = [&](std::int64_t part) {
+    const std::int64_t pieces = std::ssize(cuts) - 1;
+    return cuts[static_cast<std::size_t>(pieces / range.parts * part +
+                                         ceil_div(pieces % range.parts * part, range.parts))];
+  };
+  const BatchCut begin = cut(range.part), end = cut(range.part + 1);
+  return {{begin.image, end.image}, {begin.partition, end.partition}};
 }
 
 }  // namespace convgrad

@@ -97,11 +97,9 @@ SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t p
 // partitions of slices. It begins and ends between images, so the batch can be cut where a
 // partition begins with an image: everywhere, if there are at least as many partitions as images.
 
-// The request is images [begin, end), or part number `part` of `parts` (from 0).
+// The request is images [begin, end), or else part number `part` of `parts` (from 0).
 struct BatchRange {
-  enum class Kind : std::uint8_t { all, images, share };
-  Kind kind = Kind::all;
-  Range images;
+  std::optional<Range> images = {};
   std::int64_t part = 0, parts = 1;
 };
 

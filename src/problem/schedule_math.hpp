@@ -11,25 +11,6 @@
 
 namespace convgrad {
 
-// Finds the box with this number among those that split `axis` into `pieces` of `step`, are full in
-// the axes inside it and single in those outside.
-CONVGRAD_SCHEDULE_FUNCTION void split_box(const std::int64_t extent[4], int axis, std::int64_t step,
-                                          std::int64_t pieces, std::int64_t index,
-                                          std::int64_t begin[4], std::int64_t end[4]) {
-  for (int a = 3; a > axis; --a) {
-    begin[a] = 0;
-    end[a] = extent[a];
-  }
-  begin[axis] = index % pieces * step;
-  end[axis] = begin[axis] + step < extent[axis] ? begin[axis] + step : extent[axis];
-  std::int64_t rest = index / pieces;
-  for (int a = axis - 1; a >= 0; --a) {
-    begin[a] = rest % extent[a];
-    end[a] = begin[a] + 1;
-    rest /= extent[a];
-  }
-}
-
 // Returns the first chunk of a partition. `partitions` of them share the chunks evenly, `unit`
 // chunks at a time.
 CONVGRAD_SCHEDULE_FUNCTION std::int64_t partition_begin(std::int64_t chunks, std::int64_t unit,

@@ -66,7 +66,7 @@ TEST_CASE("parts in files give the bits of the whole in every algorithm") {
         std::vector<PartialFile> files;
         for (std::int64_t part = 0; part < 3; ++part) {
           PlanOptions o = options;
-          o.batch = {BatchRange::Kind::share, {}, part, 3};
+          o.batch = {{}, part, 3};
           o.threads = static_cast<int>(part) + 1;
           sum_of(o, [&](const Plan& plan, BlockSum& sum) {
             std::vector<const double*> sums;

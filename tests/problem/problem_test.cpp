@@ -190,7 +190,10 @@ TEST_CASE("numbers of padding may stand for both sides of an axis") {
   const auto pads = [&](std::vector<std::int64_t> numbers, bool one_for_both, std::int64_t out) {
     a.explicit_paddings = std::move(numbers);
     a.explicit_one_for_both = one_for_both;
-    return paddings(make_problem(tensor("x", {2, 8, 9, 3}), tensor("dy", {2, 8, out, 4}), a));
+    const WgradProblem pb =
+        make_problem(tensor("x", {2, 8, 9, 3}), tensor("dy", {2, 8, out, 4}), a);
+    const SpatialAxis &h = pb.axis[1], &w = pb.axis[2];
+    return std::vector{h.pad_before, h.pad_after, w.pad_before, w.pad_after};
   };
   for (const bool one_for_both : {true, false}) {
     CHECK(pads({1}, one_for_both, 9) == std::vector<std::int64_t>{1, 1, 1, 1});

@@ -205,7 +205,7 @@ TEST_CASE("shares of a batch are even, in order, and the first is not empty") {
   for (std::int64_t parts = 1; parts < 20; ++parts) {
     std::int64_t next = 0;
     for (std::int64_t part = 0; part < parts; ++part) {
-      const BatchPart share = batch_part(grid, slices, {BatchRange::Kind::share, {}, part, parts});
+      const BatchPart share = batch_part(grid, slices, {{}, part, parts});
       CHECK(share.images.begin == next);
       next = share.images.end;
       const std::int64_t even = slices.partitions / parts;
@@ -301,7 +301,7 @@ TEST_CASE("a large batch has partitions for a thousand processes") {
   const SliceGrid slices = slice_grid(problem, grid);
   CHECK(slices.partitions == 1024);
   CHECK(slices.interleave == 32);
-  const BatchPart last = batch_part(grid, slices, {BatchRange::Kind::share, {}, 1023, 1024});
+  const BatchPart last = batch_part(grid, slices, {{}, 1023, 1024});
   CHECK(last.images.size() == 391);
 }
 

@@ -59,20 +59,15 @@ Json parts_json(const std::vector<PartialFile>& files) {
 // the end, "K/R", the K-th of R parts, or "", all of the batch, which has so many images. Throws
 // Error(usage) for other text.
 BatchRange parse_batch_range(const std::string& text, std::int64_t images) {
-  BatchRange range;
-  if (text.empty()) return range;
-  const std::size_t at = text.find_first_of(":/");
+  if (text.empty()) return {};
+  if (const auto share = parse_share(text)) return {{}, share->first - 1, share->second};
+  const std::size_t at = text.find(':');
   if (at == std::string::npos) refuse(text);
   const std::string_view all = text, first = all.substr(0, at), second = all.substr(at + 1);
-  if (text[at] == '/') {
-    const auto share = parse_share(text);
-    if (!share) refuse(text);
-    return {BatchRange::Kind::share, {}, share->first - 1, share->second};
-  }
   const auto begin = first.empty() ? std::optional<std::int64_t>(0) : parse_whole(first);
   const auto end = second.empty() ? std::optional<std::int64_t>(images) : parse_whole(second);
   if (!begin || !end || *begin > *end) refuse(text);
-  return {BatchRange::Kind::images, {*begin, *end}, 0, 1};
+  return {Range{*begin, *end}};
 }
 
 void check_batch_range(const Options& options) {

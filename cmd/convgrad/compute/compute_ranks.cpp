@@ -107,8 +107,8 @@ void check_one_job(const Ranks& ranks, const Plan& plan) {
 std::vector<Range> parts_of(const Ranks& ranks, const Plan& plan) {
   std::vector<Range> parts;
   for (int rank = 0; rank < ranks.size(); ++rank) {
-    const BatchPart part = batch_part(plan.schedule.chunks, plan.schedule.slices,
-                                      {BatchRange::Kind::share, {}, rank, ranks.size()});
+    const BatchPart part =
+        batch_part(plan.schedule.chunks, plan.schedule.slices, {{}, rank, ranks.size()});
     parts.push_back(plan.schedule.slices.slices_of(part.partitions));
   }
   return parts;
@@ -182,7 +182,7 @@ ReportPointer run_rank(Ranks& ranks, Options options) {
   share_node(ranks, options);
   std::optional<ReadyJob> ready;
   ranks.together([&] {
-    const BatchRange share = {BatchRange::Kind::share, {}, ranks.rank(), ranks.size()};
+    const BatchRange share = {{}, ranks.rank(), ranks.size()};
     ready.emplace(make_ready(options, share, ranks.rank() == 0));
   });
   check_one_job(ranks, ready->plan);
