@@ -285,8 +285,7 @@ struct Program {
       json.update(fields);
       json["status"] = word;
       json["exit_code"] = status;
-      // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
-      write_json(options->json, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+      write_json(options->json, json_text(json, 2) + "\n");
     } catch (const Error& error) {
       if (status < 2) say(*options, "error", error.what());
       return status < 2 ? static_cast<int>(error.kind()) : status;

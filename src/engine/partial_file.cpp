@@ -223,7 +223,7 @@ std::string partial_header_text(const PartialHeader& header) {
                {"images", range_json(header.images)},
                {"slices", range_json(header.slices)}};
   json.update(shared_json(header));
-  return json.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return json_text(json);
 }
 
 PartialHeader parse_partial_header(const std::string& text, const std::string& name) {
@@ -260,8 +260,7 @@ std::string partial_difference(const PartialHeader& a, const PartialHeader& b,
   for (const auto& [key, value] : first.items()) {
     const Json& other = second.at(key);
     if (value == other) continue;
-    return cat(name_b, ": ", key, " ", other.dump(-1, ' ', false, Json::error_handler_t::replace),
-               ", expected ", value.dump(-1, ' ', false, Json::error_handler_t::replace), " as in ",
+    return cat(name_b, ": ", key, " ", json_text(other), ", expected ", json_text(value), " as in ",
                name_a);
   }
   return "";

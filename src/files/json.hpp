@@ -28,6 +28,12 @@ struct JsonAllocator : std::allocator<T> {
 using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool,
                                   std::int64_t, std::uint64_t, double, JsonAllocator>;
 
+// Returns it as text: on one line, or on many with an indent of at least 0. Paths and messages may
+// hold bytes that are not UTF-8: they are replaced.
+inline std::string json_text(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 // Says what read_json() has found. Callers put it in words of their own.
 struct JsonError : Error {
   enum class Fault { syntax, number_too_large, key_twice, too_deep, too_many };

@@ -34,8 +34,8 @@ std::optional<std::string> state_line(const BatchJob& job, const std::optional<J
   if (!inputs || !outputs) return {};
   Json files = *inputs;
   files.insert(files.end(), outputs->begin(), outputs->end());
-  return Json{{"job", job.spelled}, {"program", cat(kVersion, " ", kGitRevision)}, {"files", files}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(
+      {{"job", job.spelled}, {"program", cat(kVersion, " ", kGitRevision)}, {"files", files}});
 }
 
 bool is_done(const BatchJob& job, const std::optional<Json>& inputs, const BatchState& state) {

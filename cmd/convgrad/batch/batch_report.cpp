@@ -178,9 +178,7 @@ Json BatchReport::json() const {
 std::string xml_text(std::string_view text) {
   constexpr const char* kBad = "\xef\xbf\xbd";
   // The text goes through JSON, whose writer replaces what is not UTF-8.
-  const std::string valid =
-      Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace))
-          .get<std::string>();
+  const std::string valid = Json::parse(json_text(text)).get<std::string>();
   std::string result;
   for (std::size_t i = 0; i < valid.size(); ++i) {
     const char c = valid[i];

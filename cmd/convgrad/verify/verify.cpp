@@ -280,13 +280,7 @@ class VerifyCase {
     json["max_ulp"] = number(c.ulp.value);
     if (known) {
       json["score"] = number(c.rounding->worst.score());
-      Json taps = Json::array();
-      for (std::size_t t = 0; t < c.taps.size(); ++t) {
-        taps.push_back({{"tap", tap_position(judged_.problem, static_cast<std::int64_t>(t))},
-                        {"rounding", number(c.taps[t].rounding)},
-                        {"max_abs", number(c.taps[t].max_abs)}});
-      }
-      json["taps"] = taps;
+      json["taps"] = taps_json(judged_.problem, c, true);
     }
     notes.json["runs"] = json;
     return notes;

@@ -288,15 +288,6 @@ std::string next_step(const VerifyReport& r, const Comparison& c) {
 
 Json comparison_json(const VerifyReport& r, const Compared& v) {
   const Comparison& c = v.comparison;
-  Json taps = Json::array();
-  for (std::size_t i = 0; i < c.taps.size(); ++i) {
-    Json tap = {{"tap", tap_position(r.problem, static_cast<std::int64_t>(i))},
-                {"mismatches", c.taps[i].mismatches},
-                {"max_abs", number(c.taps[i].max_abs)}};
-    if (c.has_bound) tap["max_ratio"] = number(c.taps[i].max_ratio);
-    if (r.has_rounding()) tap["rounding"] = number(c.taps[i].rounding);
-    taps.push_back(tap);
-  }
   Json json = {{"verdict", v.match() ? "match" : "mismatch"},
                {"got", v.got},
                {"dtype", dtype_name(v.dtype)},
@@ -325,7 +316,7 @@ Json comparison_json(const VerifyReport& r, const Compared& v) {
     if (v.cut && v.cut->longest_sum > 0) json["longest_sum"] = v.cut->longest_sum;
   }
   if (c.mismatches > 0) json["first_mismatch"] = error_json(r.problem, c.first_mismatch);
-  json["taps"] = taps;
+  json["taps"] = taps_json(r.problem, c, r.has_rounding());
   json["nonfinite"] = {{"got", {{"nan", c.got_nonfinite.nan}, {"inf", c.got_nonfinite.inf}}},
                        {"want", {{"nan", c.want_nonfinite.nan}, {"inf", c.want_nonfinite.inf}}}};
   json["all_zero"] = c.all_zero;
@@ -375,6 +366,18 @@ std::string element_text(const WgradProblem& problem, std::int64_t index) {
 
 std::string tap_text(const WgradProblem& problem, std::int64_t tap) {
   return bracketed(tap_position(problem, tap));
+}
+
+Json taps_json(const WgradProblem& pb, const Comparison& c, bool by_rounding) {
+  Json taps = Json::array();
+  for (std::size_t i = 0; i < c.taps.size(); ++i) {
+    taps.push_back({{"tap", tap_position(pb, static_cast<std::int64_t>(i))},
+                    {"mismatches", c.taps[i].mismatches},
+                    {"max_abs", number(c.taps[i].max_abs)}});
+    if (c.has_bound) taps.back()["max_ratio"] = number(c.taps[i].max_ratio);
+    if (by_rounding) taps.back()["rounding"] = number(c.taps[i].rounding);
+  }
+  return taps;
 }
 
 void Notes::add(const Notes& more) {
