@@ -1,5 +1,4 @@
 // info.cpp - what this program and this machine can do.
-#include <algorithm>
 #include <cstdlib>
 
 #include "commands.hpp"
@@ -8,6 +7,7 @@
 #include "job/job.hpp"
 #include "options/arguments.hpp"
 #include "options/help.hpp"
+#include "version.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -35,14 +35,6 @@ std::string cuda_text(const CudaInfo& cuda) {
   return text;
 }
 
-Words missing_instruction_sets(const Machine& machine) {
-  Words missing = known_instruction_sets();
-  std::erase_if(missing, [&](const std::string& set) {
-    return std::ranges::count(machine.instruction_sets, set) > 0;
-  });
-  return missing;
-}
-
 }  // namespace
 
 ReportPointer info(const InfoOptions& options) {
@@ -61,14 +53,11 @@ ReportPointer info(const InfoOptions& options) {
   text += cat("processor    ", machine.processor, ", ", counted(machine.threads, "thread"), ", ",
               format_bytes(machine.memory_bytes), "\n");
   text += cat("             ", joined(machine.instruction_sets), "\n");
-  if (const Words missing = missing_instruction_sets(machine); !missing.empty()) {
-    text += cat("             not here: ", joined(missing), "\n");
-  }
   text += cat("BLAS         ", blas.config, "\n");
   text +=
       cat("             kernels for ", blas.core, ", ", blas.parallel, " build, used with 1 thread",
           core != nullptr ? cat("; OPENBLAS_CORETYPE=", core) : std::string(), "\n");
-  text += cuda_text(cuda);
+  text += cuda_text(cuda) + cat("MPI          ", *kMpi != '\0' ? kMpi : "none", "\n");
   if (peaks) text += cat(peaks_line(*peaks), "; multiply-adds by ", peaks->instruction_set, "\n");
   text += "algorithms\n" + algorithms_text(algorithms);
   Json json = {{"machine", machine_json(machine)}, {"cuda", cuda_json(cuda)}};

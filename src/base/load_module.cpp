@@ -26,8 +26,6 @@ std::vector<std::filesystem::path> files_called(const char* file) {
 
 }  // namespace
 
-bool has_module(const char* file) { return !files_called(file).empty(); }
-
 LoadedModule load_module(const char* file, const char* symbol, int flags,
                          bool (*is_ours)(const void* offers)) {
   LoadedModule loaded{nullptr, cat(file, " is not installed with this convgrad")};

@@ -19,7 +19,4 @@ struct LoadedModule {
 LoadedModule load_module(const char* file, const char* symbol, int flags,
                          bool (*is_ours)(const void* offers));
 
-// Tells whether one of those folders has a file of this name; nothing is loaded.
-bool has_module(const char* file);
-
 }  // namespace convgrad

@@ -149,10 +149,9 @@ class Help(CliTest):
     def test_version(self):
         out = run("--version").out
         self.assertEqual(run("-V").out, out)
-        self.assertRegex(out, r"^convgrad \d+\.\d+\.\d+ \([^()]+\)\n"
-                              r"BLAS  OpenBLAS \d+\.\d+\.\d+, kernels for \w+\n"
-                              r"CUDA  (toolkit \d+\.\d+[.\d]*|none.*)\n"
-                              r"MPI   (Open MPI \d+\.\d+\.\d+|none.*)\n$")
+        self.assertRegex(out, r"^convgrad \d+\.\d+\.\d+ \([^()]+\)\n$")
+        self.assertTrue(run("info").out.startswith(out))
+        self.assertRegex(run("info").out, r"\nMPI {10}(Open MPI \d+\.\d+\.\d+|none)\n")
 
     def test_the_ways_to_give_tensors_and_filter_agree(self):
         examples = ExampleFolder(self.folder)

@@ -418,9 +418,6 @@ class Info(CliTest):
         out = run("info").out
         report = self.report("info")
         has = set(report["machine"]["instruction_sets"])
-        missing = " ".join(line for line in out.splitlines() if "not here: " in line)
-        for name in ("avx2", "avx512f", "avx512_bf16", "amx_tile"):
-            self.assertEqual(f" {name}" in missing.split("(")[0], name not in has, out)
         needs = {"streaming": None, "im2col_gemm": None, "outer_product_avx512": "avx512f",
                  "streaming_avx2": "avx2", "outer_product_avx512_bf16": "avx512_bf16",
                  "outer_product_amx": "amx_tile", "outer_product_amx_fp16": "amx_fp16"}

@@ -241,8 +241,7 @@ void bind(CLI::App& app, Command& command) {
   app.get_formatter()->column_width(34);
   app.footer(command.footer);
   if (app.get_parent() == nullptr) {
-    app.set_version_flag("-V,--version", version_and_libraries,
-                         "version, what it was built with, BLAS, CUDA and MPI")
+    app.set_version_flag("-V,--version", version_text(), "version, revision and compiler")
         ->group(kReporting);
   }
   for (Row& row : command.rows) {

@@ -1,4 +1,4 @@
-// help.hpp - the texts around --help, and --version.
+// help.hpp - the texts around --help, and that of --version.
 #pragma once
 
 #include <string>
@@ -7,8 +7,6 @@ namespace convgrad::cli {
 
 // Returns "convgrad 1.2.3 (revision, compiler, build type)".
 std::string version_text();
-// Returns what --version prints: that line, and the libraries that this program can use, or "none".
-std::string version_and_libraries();
 
 inline constexpr const char* kComputeFooter =
     R"(A tensor that is read is FILE.npy, FILE.npz:NAME, FILE.safetensors:NAME, or - for standard
