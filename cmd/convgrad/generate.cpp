@@ -76,7 +76,7 @@ WgradProblem problem_of(const GenerateOptions& options) {
   };
   if (!options.problem.line.empty()) {
     refuse_flag(options, "--shape", "--problem, which sets it");
-    const WgradProblem problem = problem_of_line(options);
+    const WgradProblem problem = problem_of_line(options).problem;
     return with_dtype(problem, dtype_or(problem.dtype));
   }
   return made_problem("--shape", options, options, dtype_or(DType::f32));
@@ -188,7 +188,7 @@ void check_signs(const GenerateOptions& options) {
 bool are_channels_last(const GenerateOptions& options, const NpyReader& dy) {
   const std::vector<std::int64_t>& shape = dy.header().shape;
   if (!options.problem.line.empty()) {
-    const WgradProblem problem = problem_of_line(options);
+    const WgradProblem problem = problem_of_line(options).problem;
     if (shape == dy_shape(problem)) return problem.channels_last;
     bad_input("--from (", dy.name(), "): shape ", shape_text(shape), ", expected ",
               shape_text(dy_shape(problem)), ", as --problem says");

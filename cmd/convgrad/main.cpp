@@ -15,6 +15,7 @@
 #include <iostream>
 #include <iterator>
 #include <new>
+#include <span>
 #include <string_view>
 
 #include "batch/batch.hpp"
@@ -107,12 +108,6 @@ const Command* find_command(const Commands& commands, const std::string& word) {
   return nullptr;
 }
 
-Words command_names(const Commands& commands) {
-  Words names;
-  for (std::size_t i = 1; i < commands.size(); ++i) names.push_back(commands[i].name);
-  return names;  // the main job has none
-}
-
 // Refuses what CLI11 did not recognise: an unknown option, a misspelt subcommand or a stray word.
 void refuse_leftovers(const Commands& commands, const CLI::App& command) {
   const Words left = commands.front().app->remaining(true);
@@ -131,8 +126,10 @@ void refuse_leftovers(const Commands& commands, const CLI::App& command) {
   if (op_from_name(word)) {
     misuse("'", word, "' is an operation, expected as --op ", word);
   }
+  Words names;
+  for (const Command& each : commands) names.push_back(each.name);
   misuse("'", word, "' is neither an option nor a command",
-         did_you_mean(word, command_names(commands)), Hint("see convgrad --help"));
+         did_you_mean(word, std::span(names).subspan(1)), Hint("see convgrad --help"));
 }
 
 // A command's options stand behind its name.
@@ -143,8 +140,9 @@ void refuse_options_in_front(const Rows& in_front, const Command& command) {
   }
 }
 
-// Returns "verify --help" for "help verify".
-Words with_help_flag(Words words) {
+// Returns "verify --help" for "help verify", with hyphens in place of underscores.
+Words spelled(Words words) {
+  std::ranges::transform(words, words.begin(), with_hyphens);
   if (words.empty() || words.front() != "help") return words;
   words.erase(words.begin());
   words.emplace_back("--help");
@@ -203,9 +201,7 @@ struct Program {
 
   ReportPointer run(const std::string& line) {
     bind_options(app, commands);
-    Words words = arguments;
-    std::ranges::transform(words, words.begin(), with_hyphens);
-    words = with_help_flag(words);
+    const Words words = spelled(arguments);
     try {
       refuse_empty_values(words);
       // CLI11 takes the arguments in reverse order.
@@ -222,8 +218,6 @@ struct Program {
       options->json = last_value(words, "--json", "-");
       const std::string color = last_value(words, "--color");
       if (!color.empty()) options->color = color;
-      options->files = commands.front().rows.files();
-      std::ranges::move(command.rows.files(), std::back_inserter(options->files));
       command_name = command.name;
       options->command_line = line;
       misuse(error.what(), Hint("see convgrad --help"));

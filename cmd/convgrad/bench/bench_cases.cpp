@@ -184,12 +184,7 @@ Words algorithms_for(const WgradProblem& problem, const Words& asked,
 
 std::vector<BenchProblem> problems_of(const BenchOptions& options) {
   const ProblemOptions& o = options.problem;
-  if (!o.line.empty()) {
-    const WgradProblem problem = problem_of_line(options);
-    NamedProblem named = read_problem(o.line);
-    named.problem = problem;
-    return {{named}};
-  }
+  if (!o.line.empty()) return {{problem_of_line(options)}};
   if (options.suite.empty() && options.network.empty()) {
     return {{{"", made_problem("--input-shape", options, options, DType::f32)}}};
   }

@@ -4,6 +4,7 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <span>
 #include <string_view>
 
 #include "options/arguments.hpp"
@@ -150,8 +151,7 @@ std::string rows_of(const Command& command, const std::string& name) {
 std::string rows_of(const std::vector<Command>& commands) {
   const std::string program = commands.front().app->get_name();
   std::string rows;
-  for (const Command& command : commands) {
-    if (&command == &commands.front()) continue;
+  for (const Command& command : std::span(commands).subspan(1)) {
     std::vector<std::string> names = command.app->get_aliases();
     names.push_back(command.name);
     for (const std::string& name : names) {

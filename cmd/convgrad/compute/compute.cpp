@@ -175,14 +175,11 @@ void check_compute_options(const Options& options) {
   if (output.empty() && !options.execution.dry_run) {
     misuse("--output is missing, expected a .npy file or -");
   }
-  if (options.execution.accumulate && output == "-") {
-    misuse("--accumulate: --output is -, expected a file to add to");
-  }
   if (options.execution.accumulate && options.execution.raw) {
     misuse("--accumulate: given with --raw, but a raw file does not say what it holds",
            Hint("add to a .npy file"));
   }
-  if (options.execution.accumulate && is_special(output)) {
+  if (options.execution.accumulate && (output == "-" || is_special(output))) {
     misuse("--accumulate: --output ", output, " is no file that can be added to");
   }
   if (options.execution.accumulate && options.execution.no_clobber) {

@@ -26,7 +26,7 @@ TensorInfo tensor_info(const char* flag, const NpyReader& reader) {
 // tensors may not differ.
 WgradProblem problem_of(const Options& options, const TensorInfo& x, const TensorInfo& dy) {
   if (options.problem.line.empty()) return make_problem(x, dy, attributes_of(options.problem));
-  const WgradProblem asked = problem_of_line(options);
+  const WgradProblem asked = problem_of_line(options).problem;
   WgradProblem made = make_problem(x, dy, parse_problem(describe(asked)).attributes);
   if (made == asked) return made;
   bad_input("--problem: the tensors are ", describe(made), ", expected ", describe(asked));
@@ -46,21 +46,15 @@ void choose_backend(Job& job, int device) {
   const DeviceRule rule = device_rule(job.problem);
   job.backend_reason = rule.sentence;
   if (!rule.worth_it) return;
-  const auto why_not = [&]() -> std::optional<Error> {
-    const Feasible<Device> found = find_cuda_device(device);
-    if (!found) return found.why_not();
+  const Feasible<Device> found = find_cuda_device(device);
+  if (found) {
     job.device = *found;
-    PlanOptions options;  // whether it has the memory at all
-    options.backend = Backend::cuda;
-    options.device = job.device;
-    const Feasible<Plan> plan = find_plan(job.problem, this_machine(), options);
-    if (!plan) return plan.why_not();
-    return std::nullopt;
-  }();
-  if (why_not) {
-    job.backend_reason += cat("; ", why_not->what());
+    const PlanOptions options = {.backend = Backend::cuda, .device = job.device};
+    const Feasible<Plan> plan = find_plan(job.problem, this_machine(), options);  // by its memory
+    if (!plan) job.backend_reason += cat("; ", plan.why_not());
+    if (plan) job.backend = Backend::cuda;
   } else {
-    job.backend = Backend::cuda;
+    job.backend_reason += cat("; ", found.why_not());
   }
 }
 

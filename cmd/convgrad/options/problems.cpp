@@ -82,21 +82,20 @@ NamedProblem read_problem(const std::string& line) {
   return {"", make_problem(parse_problem(line))};
 }
 
-WgradProblem problem_of_line(const Options& options) {
+NamedProblem problem_of_line(const Options& options) {
   refuse_flags(options, About::operation, "--problem, which sets it");
   const ProblemOptions& o = options.problem;
-  WgradProblem problem;
+  NamedProblem result;
   try {
-    problem = read_problem(o.line).problem;
+    result = read_problem(o.line);
   } catch (const Error& error) {
     throw Error(error.kind(), "--problem: ", error);
   }
-  if (!o.data_format.empty()) problem.channels_last = parse_data_format(problem.op, o.data_format);
-  if (!o.filter_format.empty()) {
-    problem.filter_format = parse_filter_format(problem.op, o.filter_format);
-  }
-  if (!o.out_dtype.empty()) problem.out_dtype = parse_dtype("--out-dtype", o.out_dtype);
-  return problem;
+  WgradProblem& pb = result.problem;
+  if (!o.data_format.empty()) pb.channels_last = parse_data_format(pb.op, o.data_format);
+  if (!o.filter_format.empty()) pb.filter_format = parse_filter_format(pb.op, o.filter_format);
+  if (!o.out_dtype.empty()) pb.out_dtype = parse_dtype("--out-dtype", o.out_dtype);
+  return result;
 }
 
 WgradProblem with_dtype(WgradProblem problem, DType dtype) {

@@ -31,7 +31,7 @@ NamedProblem read_problem(const std::string& line);
 
 // Returns the problem of --problem, with the formats and the output's dtype that other flags give
 // it. Throws Error(usage) if they give more.
-WgradProblem problem_of_line(const Options& options);
+NamedProblem problem_of_line(const Options& options);
 
 // Returns the problem in another dtype, for tensors that are made. The gradient's dtype follows,
 // unless it was another before. Throws Error(usage) if tensors of its dtypes are not made.

@@ -34,11 +34,21 @@ class Checks final : public BlockSum {
   std::vector<BlockSum*> sums_;
 };
 
-// Tells whether the entries of a sample are summed by themselves. An entry takes about as long as
-// kWholeForOne of all of them.
-constexpr std::int64_t kWholeForOne = 8;
-bool sums_sample(const VerifyCommand& options, const WgradProblem& problem) {
-  return options.verify.sample && *options.verify.sample < problem.dw_count() / kWholeForOne;
+// Says what sums beside a kernel, or instead of it.
+struct Needed {
+  bool computes;      // a gradient, by a kernel or by the reference
+  bool by_reference;  // the latter
+  bool whole;         // what is expected of all elements
+  bool samples;       // or of a sample's, by themselves
+};
+Needed needed(const Job& job, const VerifyCommand& options, bool needs_reference) {
+  constexpr std::int64_t kWholeForOne = 8;  // of all, as long as one of them takes by itself
+  const VerifyOptions& v = options.verify;
+  const bool computes = v.results.empty();
+  const bool samples =
+      needs_reference && v.sample && *v.sample < job.problem.dw_count() / kWholeForOne;
+  return {computes, computes && job.backend == Backend::reference, needs_reference && !samples,
+          samples};
 }
 
 // Makes the one pass: a kernel or the reference computes, and the checks sum beside it.
@@ -53,15 +63,14 @@ class Pass {
         plan_(plan_check(job, options, needs_reference)),
         pool_(plan_.threads),
         untested_(problem) {
-    const bool by_reference = job.backend == Backend::reference;
-    const bool samples = sums_sample(options, problem);
+    const Needed needs = needed(job, options, needs_reference);
     const Summation summation = summation_of(job, options);
-    if (computes_ && !by_reference) gradient_ = make_sum(plan_, pool_);
-    if ((computes_ && by_reference) || (needs_reference && !samples)) {
-      checks_.include(reference_.emplace(
-          problem, pool_, needs_reference && !samples ? std::optional(summation) : std::nullopt));
+    if (computes_ && !needs.by_reference) gradient_ = make_sum(plan_, pool_);
+    if (needs.by_reference || needs.whole) {
+      checks_.include(reference_.emplace(problem, pool_,
+                                         needs.whole ? std::optional(summation) : std::nullopt));
     }
-    if (needs_reference && samples) {
+    if (needs.samples) {
       checks_.include(sampled_.emplace(problem, pool_, sample.indices, summation));
     }
     if (needs_reference) checks_.include(untested_);
@@ -231,18 +240,15 @@ Summation summation_of(const Job& job, const VerifyCommand& options) {
 
 Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_reference) {
   const VerifyOptions& v = options.verify;
-  const bool computes = v.results.empty();
+  const Needed needs = needed(job, options, needs_reference);
   PlanOptions planned = plan_options(job, options);
-  if (!computes) planned.backend = Backend::reference;  // which has no part in it
-  const bool samples = sums_sample(options, job.problem);
-  const bool judges = needs_reference && !samples;
-  const bool by_reference = computes && job.backend == Backend::reference;
+  if (!needs.computes) planned.backend = Backend::reference;  // which has no part in it
   std::int64_t check_bytes = 0;
-  if (judges || by_reference) {
+  if (needs.by_reference || needs.whole) {
     check_bytes = ReferenceSum::memory_bytes(
-        job.problem, judges ? std::optional(summation_of(job, options)) : std::nullopt);
+        job.problem, needs.whole ? std::optional(summation_of(job, options)) : std::nullopt);
   }
-  if (samples) {
+  if (needs.samples) {
     check_bytes += SampledSum::memory_bytes(std::min(*v.sample, job.problem.dw_count()) + 32);
   }
   // The buffer, and what of it is expected.
