@@ -10,6 +10,7 @@
 #include "options/arguments.hpp"
 #include "options/help.hpp"
 #include "options/table.hpp"
+#include "version.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -276,6 +277,10 @@ Words paths_of(const Value& value) {
 }
 
 }  // namespace
+
+std::string version_text() {
+  return cat("convgrad ", kVersion, " (", kGitRevision, ", ", kCompiler, ", ", kBuildType, ")");
+}
 
 Words Row::long_names() const {
   Words found = {names.name, names.alias, names.off};
