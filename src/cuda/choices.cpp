@@ -13,10 +13,9 @@ namespace {
 // A full chunk has these pixels along n, z, p, q; smaller ones at the ends use the same units.
 std::array<int, 4> chunk_extents(const ChunkGrid& grid) {
   std::array<int, 4> sizes{};
-  for (int a = 0; a < 4; ++a) {
-    const auto i = static_cast<std::size_t>(a);
-    const std::int64_t size = a < grid.axis ? 1 : a == grid.axis ? grid.step : grid.extent[i];
-    sizes[i] = static_cast<int>(std::max<std::int64_t>(size, 1));
+  for (std::size_t a = 0; a < 4; ++a) {
+    const std::int64_t size = a < grid.axis ? 1 : a == grid.axis ? grid.step : grid.extent[a];
+    sizes[a] = static_cast<int>(std::max<std::int64_t>(size, 1));
   }
   return sizes;
 }

@@ -21,10 +21,9 @@ namespace {
 // otherwise.
 std::array<Range, 3> block_input(const Plan& plan, const PixelBox& pixels) {
   std::array<Range, 3> input = input_box(plan.problem, pixels);
-  for (int a = 0; a < 3; ++a) {
-    if (plan.schedule.blocks.axis == 0 || a + 1 > plan.schedule.blocks.axis) {
-      input[static_cast<std::size_t>(a)] = {0, plan.problem.axis[static_cast<std::size_t>(a)].in};
-    }
+  const std::size_t axis = plan.schedule.blocks.axis;
+  for (std::size_t a = 0; a < 3; ++a) {
+    if (axis == 0 || a + 1 > axis) input[a] = {0, plan.problem.axis[a].in};
   }
   return input;
 }

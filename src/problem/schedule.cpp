@@ -1,6 +1,7 @@
 #include "problem/schedule.hpp"
 
 #include <bit>
+#include <functional>
 #include <numeric>
 #include <tuple>
 
@@ -35,17 +36,27 @@ constexpr std::int64_t kMaxInterleave = 32, kMaxPartitions = 1024;
 // Several processes need so many; a block within one partition still has interleave for threads.
 constexpr std::int64_t kPartitions = 8;
 
+using Extents = std::array<std::int64_t, 4>;
+
+// Counts the positions along the axes outside this one.
+std::int64_t count_outside(const Extents& extent, std::size_t axis) {
+  return std::accumulate(extent.begin(), extent.begin() + axis, std::int64_t{1}, std::multiplies());
+}
+
+std::int64_t next_power_of_two(std::int64_t count) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)));
+}
+
 // Finds the box with this number among those that split `axis` into `pieces` of `step`, are full in
 // the axes inside it and single in those outside.
-PixelBox split_box(const std::array<std::int64_t, 4>& extent, int axis, std::int64_t step,
-                   std::int64_t pieces, std::int64_t index) {
-  const auto split = static_cast<std::size_t>(axis);
+PixelBox split_box(const Extents& extent, std::size_t axis, std::int64_t step, std::int64_t pieces,
+                   std::int64_t index) {
   PixelBox box;
-  for (std::size_t a = split + 1; a < 4; ++a) box[a] = {0, extent[a]};
+  for (std::size_t a = axis + 1; a < 4; ++a) box[a] = {0, extent[a]};
   const std::int64_t begin = index % pieces * step;
-  box[split] = {begin, std::min(begin + step, extent[split])};
+  box[axis] = {begin, std::min(begin + step, extent[axis])};
   std::int64_t rest = index / pieces;
-  for (std::size_t a = split; a-- > 0; rest /= extent[a]) {
+  for (std::size_t a = axis; a-- > 0; rest /= extent[a]) {
     box[a] = {rest % extent[a], rest % extent[a] + 1};
   }
   return box;
@@ -59,12 +70,12 @@ std::int64_t input_extent(const SpatialAxis& axis, std::int64_t out) {
 
 // Returns the bytes of x and dy in a block of `step` along its axis. They are never more than those
 // of the whole tensors, which make_problem has checked.
-std::pair<std::int64_t, std::int64_t> block_bytes(const WgradProblem& problem, int axis,
+std::pair<std::int64_t, std::int64_t> block_bytes(const WgradProblem& problem, std::size_t axis,
                                                   std::int64_t step) {
   const std::int64_t item = dtype_bytes(problem.dtype), images = axis == 0 ? step : 1;
   std::int64_t x = problem.C * item * images, dy = problem.K * item * images;
-  for (int a = 1; a < 4; ++a) {
-    const SpatialAxis& spatial = problem.axis[static_cast<std::size_t>(a - 1)];
+  for (std::size_t a = 1; a < 4; ++a) {
+    const SpatialAxis& spatial = problem.axis[a - 1];
     const std::int64_t out = a < axis ? 1 : a == axis ? step : spatial.out;
     dy *= out;
     x *= a <= axis ? input_extent(spatial, out) : spatial.in;
@@ -92,8 +103,7 @@ std::int64_t usual_tiles(const WgradProblem& problem) {
 std::int64_t short_slices(const WgradProblem& problem, const ChunkGrid& grid) {
   const std::int64_t slices = grid.count / kMinChunksPerSlice;
   if (slices >= kFewTasks || grid.count < 2 || usual_tiles(problem) > 1) return slices;
-  return static_cast<std::int64_t>(
-      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(slices, 2))));
+  return next_power_of_two(std::max<std::int64_t>(slices, 2));
 }
 
 // Counts the slices of short chunks, but no more than it takes for a few tasks: longer chunks make
@@ -113,19 +123,16 @@ ChunkGrid even_chunks(const WgradProblem& problem, std::int64_t most_pixels,
   std::int64_t inner = 1;
   // Axes from the innermost on are full as long as a chunk has room for them.
   grid.axis = 3;
-  while (grid.axis > 0 && grid.extent[static_cast<std::size_t>(grid.axis)] <= most_pixels / inner) {
-    inner *= grid.extent[static_cast<std::size_t>(grid.axis)];
-    --grid.axis;
+  while (grid.axis > 0 && grid.extent[grid.axis] <= most_pixels / inner) {
+    inner *= grid.extent[grid.axis--];
   }
-  const std::int64_t extent = grid.extent[static_cast<std::size_t>(grid.axis)];
+  const std::int64_t extent = grid.extent[grid.axis];
   const std::int64_t unit = fine && fine->axis == grid.axis ? fine->step : 1;
   const std::int64_t units = ceil_div(extent, unit);
-  std::int64_t outer = 1;
-  for (int a = 0; a < grid.axis; ++a) outer *= grid.extent[static_cast<std::size_t>(a)];
   const auto cut = [&](std::int64_t pieces) {
     grid.step = ceil_div(units, pieces) * unit;
     grid.pieces = ceil_div(extent, grid.step);
-    grid.count = grid.pieces * outer;
+    grid.count = grid.pieces * count_outside(grid.extent, grid.axis);
   };
   const std::int64_t most = most_pixels / inner;
   const std::int64_t pieces = extent <= most ? 1 : ceil_div(units, most / unit);
@@ -261,16 +268,13 @@ std::int64_t tile_step(const WgradProblem& problem, const ChunkGrid& grid, std::
 
 std::array<Range, 2> tree_children(Range node) {
   // Neighbours are added from the bottom up, so the left child has a power of two of slices.
-  const auto half =
-      static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(node.size()))) / 2;
+  const std::int64_t half = next_power_of_two(node.size()) / 2;
   return {Range{node.begin, node.begin + half}, Range{node.begin + half, node.end}};
 }
 
 std::optional<std::array<Range, 2>> tree_pair(std::int64_t slices, Range node) {
   // The last node of a level may be short: it is as long as the next power of two for its place.
-  for (auto size =
-           static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(node.size())));
-       size < slices; size *= 2) {
+  for (std::int64_t size = next_power_of_two(node.size()); size < slices; size *= 2) {
     if ((node.begin / size) % 2 == 1) return std::array{Range{node.begin - size, node.begin}, node};
     if (node.begin + size < slices) {
       return std::array{node, Range{node.begin + size, std::min(node.begin + 2 * size, slices)}};
@@ -290,7 +294,7 @@ std::vector<Range> tree_nodes(std::int64_t slices, Range part) {
 }
 
 PixelBox BlockGrid::box(std::int64_t block) const {
-  std::array<std::int64_t, 4> extent = chunks.extent;
+  Extents extent = chunks.extent;
   extent[0] = images.size();
   PixelBox result = split_box(extent, axis, step, pieces, block);
   result[0] = {result[0].begin + images.begin, result[0].end + images.begin};
@@ -298,26 +302,15 @@ PixelBox BlockGrid::box(std::int64_t block) const {
 }
 
 Range BlockGrid::chunk_range(std::int64_t block) const {
-  // Chunks that begin before the block's first pixel come before it in the order.
-  const auto first_chunk = [&](std::int64_t outer, std::int64_t position) {
-    std::int64_t chunk = outer;  // index over the axes outside `axis`
-    if (axis == chunks.axis) return chunk * chunks.pieces + ceil_div(position, chunks.step);
-    chunk = chunk * chunks.extent[static_cast<std::size_t>(axis)] + position;
-    for (int a = axis + 1; a < chunks.axis; ++a) {
-      chunk *= chunks.extent[static_cast<std::size_t>(a)];
-    }
-    return chunk * chunks.pieces;
+  const PixelBox pixels = box(block);
+  // Chunks that begin before a pixel come before it in the order.
+  const auto chunks_before = [&](std::int64_t position) {
+    std::int64_t outer = 0;  // index over the axes outside that of chunks
+    const auto at = [&](std::size_t a) { return a == axis ? position : pixels[a].begin; };
+    for (std::size_t a = 0; a < chunks.axis; ++a) outer = outer * chunks.extent[a] + at(a);
+    return outer * chunks.pieces + ceil_div(at(chunks.axis), chunks.step);
   };
-  if (axis == 0) {
-    const std::int64_t begin = images.begin + block * step;
-    return {first_chunk(0, begin), first_chunk(0, std::min(begin + step, images.end))};
-  }
-  std::int64_t outer = images.begin;
-  for (int a = 1; a < axis; ++a) outer *= chunks.extent[static_cast<std::size_t>(a)];
-  outer += block / pieces;
-  const std::int64_t begin = block % pieces * step;
-  const std::int64_t end = std::min(begin + step, chunks.extent[static_cast<std::size_t>(axis)]);
-  return {first_chunk(outer, begin), first_chunk(outer, end)};
+  return {chunks_before(pixels[axis].begin), chunks_before(pixels[axis].end)};
 }
 
 std::array<Range, 3> input_box(const WgradProblem& problem, const PixelBox& box) {
@@ -340,12 +333,12 @@ BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
   BlockChoice choice;
   choice.grid.chunks = grid;
   choice.grid.images = images;
-  std::array<std::int64_t, 4> extents = grid.extent;
+  Extents extents = grid.extent;
   extents[0] = images.size();
   // Whole images come first: a stream can be read through in them, and neighbouring blocks of rows
   // read some of x twice.
-  for (int axis = 0; axis <= grid.axis; ++axis) {
-    const std::int64_t extent = extents[static_cast<std::size_t>(axis)];
+  for (std::size_t axis = 0; axis <= grid.axis; ++axis) {
+    const std::int64_t extent = extents[axis];
     const std::int64_t unit = axis == grid.axis ? grid.step : 1;
     const auto [x_unit, dy_unit] = block_bytes(problem, axis, std::min(unit, extent));
     choice.smallest_bytes = x_unit + dy_unit;
@@ -363,8 +356,7 @@ BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
     choice.grid.axis = axis;
     choice.grid.step = std::min(low * unit, extent);
     choice.grid.pieces = ceil_div(extent, choice.grid.step);
-    choice.grid.count = choice.grid.pieces;
-    for (int a = 0; a < axis; ++a) choice.grid.count *= extents[static_cast<std::size_t>(a)];
+    choice.grid.count = choice.grid.pieces * count_outside(extents, axis);
     std::tie(choice.x_bytes, choice.dy_bytes) = block_bytes(problem, axis, choice.grid.step);
     return choice;
   }

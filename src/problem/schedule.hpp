@@ -40,7 +40,7 @@ inline constexpr std::int64_t kMaxLongChunkPixels = 4096;
 
 struct ChunkGrid {
   std::array<std::int64_t, 4> extent{};  // N, Z, P, Q
-  int axis = 0;                          // the axis that chunks split
+  std::size_t axis = 0;                  // the axis that chunks split
   std::int64_t step = 1;                 // extent of a chunk along it (the last may be shorter)
   std::int64_t pieces = 0;               // chunks along it
   std::int64_t count = 0;                // all chunks; 0 when dy or dw is empty
@@ -136,7 +136,7 @@ std::int64_t tree_levels(std::int64_t slices);
 struct BlockGrid {
   ChunkGrid chunks;
   Range images;           // that are read: all, or those of a part of the batch
-  int axis = 0;           // 0: images, 1: planes (z), 2: rows (p), 3: columns (q)
+  std::size_t axis = 0;   // 0: images, 1: planes (z), 2: rows (p), 3: columns (q)
   std::int64_t step = 1;  // extent of a block along it
   std::int64_t pieces = 0;
   std::int64_t count = 0;
