@@ -76,15 +76,15 @@ class VerifyCase {
     if (report->vacuous.empty()) report->vacuous = first.vacuous;
     if (by_golden && first.comparison.all_zero) report->vacuous = "every expected value is 0";
     report->wrong_dtype = wrong_dtype();
-    report->coverage = coverage();
-    if (judged_.golden && tolerance_.needs_terms()) report->notes.add(golden_difference());
-    if (judged_.results.size() > 1) report->notes.add(run_to_run());
-    if (v_.show) report->notes.add(worst_elements(*v_.show));
+    if (!judged_.sample.indices.empty()) cover(report->coverage);
+    if (judged_.golden && tolerance_.needs_terms()) compare_golden(report->notes);
+    if (judged_.results.size() > 1) compare_runs(report->notes);
+    if (v_.show) list_worst(*v_.show, report->notes);
     if (!v_.save_diff.empty()) {
       save_difference(judged_.problem, options_, judged_.results[0], expected().values);
     }
     explain(*report);
-    if (v_.update_golden) report->notes.add(update_golden(report->matches()));
+    if (v_.update_golden) update_golden(report->matches(), report->notes);
     return report;
   }
 
@@ -122,10 +122,8 @@ class VerifyCase {
   }
 
   // Says what a sample leaves out, and which faults it would miss.
-  Notes coverage() const {
-    Notes notes;
+  void cover(Notes& notes) const {
     const Sample& sample = judged_.sample;
-    if (sample.indices.empty()) return notes;
     const std::int64_t chosen = std::ssize(sample.indices), count = job_.problem.dw_count();
     const std::int64_t seed = v_.seed.value_or(1);
     const double share = detectable_share(chosen, count);
@@ -141,7 +139,6 @@ class VerifyCase {
     notes.json["sample"] = {{"elements", chosen},        {"of", count},
                             {"corners", sample.corners}, {"seed", seed},
                             {"multiply_adds", cost},     {"detectable_share", share}};
-    return notes;
   }
 
   // Compares numbers with others, bit by bit.
@@ -153,16 +150,14 @@ class VerifyCase {
   }
 
   // Says how far a golden file that is judged by itself is from the first result.
-  Notes golden_difference() const {
+  void compare_golden(Notes& notes) const {
     const Gradient& result = judged_.results[0];
     const Comparison c = bits(result, judged_.golden->values);
-    Notes notes;
     notes.lines.push_back(cat(result.name, " against ", judged_.golden->name,
                               c.mismatches == 0 ? std::string(": every bit equal")
                                                 : cat(": ", c.mismatches, " of ", c.count,
                                                       " elements differ, they agree to ",
                                                       agreement_text(c.relative_error))));
-    return notes;
   }
 
   // Returns what an element is off by: in units of rounding where that is known, else |got - want|.
@@ -178,7 +173,7 @@ class VerifyCase {
   }
 
   // Lists the elements of the first gradient that are most off.
-  Notes worst_elements(std::int64_t count) const {
+  void list_worst(std::int64_t count, Notes& notes) const {
     const Gradient& got = judged_.results[0];
     const WgradProblem& pb = judged_.problem;
     const std::vector<double>& want = expected().values;
@@ -189,9 +184,8 @@ class VerifyCase {
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown),
                       order.end());
     const bool terms = tolerance_.needs_terms();
-    Notes notes;
     notes.lines.push_back(cat("most off: ", shown, " elements"));
-    Json list = Json::array();
+    Json& list = notes.json["most_off"] = Json::array();
     for (std::size_t i = 0; i < shown; ++i) {
       const std::size_t at = order[i].second;
       const std::int64_t index = index_at(judged_.sample.indices, at);
@@ -204,8 +198,6 @@ class VerifyCase {
                       {"want", number(want[at])},
                       {terms ? "rounding" : "abs", number(off)}});
     }
-    notes.json["most_off"] = list;
-    return notes;
   }
 
   // Counts the elements that are not the same in all runs.
@@ -248,32 +240,29 @@ class VerifyCase {
 
   // Says whether several --result have the same bits, or differ as sums in other orders do, or by
   // more, which fails.
-  Notes run_to_run() const {
-    Notes notes;
+  void compare_runs(Notes& notes) const {
     const std::int64_t count = differing();
     const auto elements = static_cast<std::int64_t>(judged_.results[0].values.size());
     const std::string runs = cat("runs: ", judged_.results.size(), " results");
-    Json json = {{"runs", judged_.results.size()}, {"differing", count}, {"of", elements}};
+    Json& json = notes.json["runs"];
+    json = {{"runs", judged_.results.size()}, {"differing", count}, {"of", elements}};
     if (count == 0) {
       notes.lines.push_back(cat(runs, ", every bit equal"));
       json["verdict"] = "equal";
-      notes.json["runs"] = json;
-      return notes;
+      return;
     }
     const Compared worst = furthest();
     const Comparison& c = worst.comparison;
-    const bool known = c.rounding.has_value();
-    const bool within = c.match();
+    const bool known = c.rounding.has_value(), within = c.match();
     notes.failed = !within;
     std::string line = cat(runs, " differ in ", count, " of ", elements, " elements; ", worst.got,
                            " and ", worst.want, " agree to ", agreement_text(c.relative_error));
     if (known) line += cat(", differences are ", group_text(judged_.problem, c.rounding->worst));
     notes.lines.push_back(line);
     notes.lines.push_back(
-        within ? cat("they differ from run to run within ", known ? "rounding" : "the tolerance",
-                     ": order of sums, atomics")
-               : cat("they differ from run to run beyond ", known ? "rounding" : "the tolerance",
-                     ": a race, or memory that is not initialised"));
+        cat("they differ from run to run ", within ? "within " : "beyond ",
+            known ? "rounding" : "the tolerance",
+            within ? ": order of sums, atomics" : ": a race, or memory that is not initialised"));
     json["verdict"] = within ? "within rounding" : "beyond rounding";
     json["furthest"] = {{"got", worst.got}, {"want", worst.want}};
     json["relative_error"] = number(c.relative_error);
@@ -282,24 +271,18 @@ class VerifyCase {
       json["score"] = number(c.rounding->worst.score());
       json["taps"] = taps_json(judged_.problem, c, true);
     }
-    notes.json["runs"] = json;
-    return notes;
   }
 
   // Writes the verified gradient to the golden file, if it is not there already.
-  Notes update_golden(bool match) const {
+  void update_golden(bool match, Notes& notes) const {
     const std::string& path = v_.golden;
     const Gradient& result = judged_.results[0];
     const WgradProblem& problem = judged_.problem;
-    Notes notes;
     const auto say = [&](const std::string& what, const char* status) {
       notes.lines.push_back(cat("golden: ", path, " ", what));
       notes.json["golden"] = {{"file", path}, {"status", status}};
     };
-    if (!match) {
-      say("is left as it is: the gradient does not match the reference", "left");
-      return notes;
-    }
+    if (!match) return say("is left as it is: the gradient does not match the reference", "left");
     std::string what = "is written";
     std::error_code ignored;
     const ArrayTarget target = array_target(path);
@@ -308,15 +291,13 @@ class VerifyCase {
       GradientFile old = read_gradient(target.readable_name(), problem);
       const Comparison change = bits(result, std::move(old.values));
       if (change.match() && old.dtype == problem.out_dtype) {
-        say("holds it already, to the bit", "unchanged");
-        return notes;
+        return say("holds it already, to the bit", "unchanged");
       }
       what = cat("is written: ", change.mismatches, " of ", change.count, " elements change");
       if (old.dtype != problem.out_dtype) what += cat(", ", dtype_name(old.dtype), " before");
     }
     write_gradient(path, problem, result.values.data(), {options_.execution.no_clobber});
     say(what, "written");
-    return notes;
   }
 
   // Looks for the fault after a mismatch.

@@ -83,7 +83,6 @@ struct Notes {
   bool failed = false;  // whatever the comparison says
   std::vector<std::string> lines;
   Json json = Json::object();
-  void add(const Notes& more);
 };
 
 // Names a gradient and what it was compared with: "im2col_gemm", "dw.npy", "the float64 reference".

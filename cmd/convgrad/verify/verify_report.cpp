@@ -380,12 +380,6 @@ Json taps_json(const WgradProblem& pb, const Comparison& c, bool by_rounding) {
   return taps;
 }
 
-void Notes::add(const Notes& more) {
-  failed = failed || more.failed;
-  lines.insert(lines.end(), more.lines.begin(), more.lines.end());
-  json.update(more.json);
-}
-
 std::string agreement_text(double relative_error) {
   if (relative_error == 0) return "every bit";
   if (!(relative_error < 1)) return "no bit";
