@@ -134,15 +134,6 @@ Json rank_json(const Ranks& ranks, const Plan& plan, const RankTiming& t) {
             {"total", milliseconds(t.timing.total_s)}}}};
 }
 
-// Adds the sums of all ranks' nodes. Returns them on rank 0, and null on the others.
-double* add_all(Ranks& ranks, const Plan& plan, BlockSum& sum) {
-  std::vector<NodeSums> nodes;
-  for (std::size_t node = 0; node < plan.schedule.nodes.size(); ++node) {
-    nodes.push_back({plan.schedule.nodes[node], sum.finish(node)});
-  }
-  return add_ranks(ranks, parts_of(ranks, plan), nodes, plan.problem.dw_count());
-}
-
 // Returns what all ranks say of themselves, on each of them.
 Json all_ranks(const Ranks& ranks, const Plan& plan, const RankTiming& timing) {
   Json all = Json::array();
@@ -154,11 +145,18 @@ Json all_ranks(const Ranks& ranks, const Plan& plan, const RankTiming& timing) {
 
 // Returns the sum of all ranks on rank 0, and null on the others.
 double* sum_of_ranks(Ranks& ranks, ReadyJob& ready, BlockSum& sum, RankTiming& timing) {
+  const Plan& plan = ready.plan;
   const std::int64_t before = bytes_read();
-  timing.timing = run_job(ready.job, ready.plan, &sum, nullptr);
+  timing.timing = run_job(ready.job, plan, &sum, nullptr);
   timing.read_bytes = bytes_read() - before;
   double* dw = nullptr;
-  timing.add_s = seconds_of([&] { dw = add_all(ranks, ready.plan, sum); });
+  timing.add_s = seconds_of([&] {
+    std::vector<NodeSums> nodes;
+    for (std::size_t node = 0; node < plan.schedule.nodes.size(); ++node) {
+      nodes.push_back({plan.schedule.nodes[node], sum.finish(node)});
+    }
+    dw = add_ranks(ranks, parts_of(ranks, plan), nodes, plan.problem.dw_count());
+  });
   timing.timing.total_s += timing.add_s;
   return dw;
 }

@@ -69,18 +69,15 @@ void check_standard_input(const Options& options) {
 }
 
 void check_report_replaces_nothing(const Options& options) {
-  const auto check = [&](const std::vector<NamedFile>& files, int hyphen) {
-    for (const auto& [flag, path, use] : files) {
-      if (same_file(options.json, path, hyphen)) {
-        misuse("--json=", options.json, " is the ", flag, " file too",
-               Hint("name another file for the report"));
-      }
-    }
-  };
-  check(files_of(options, FileUse::read), STDIN_FILENO);
   // Both on standard output is another error, which a report there may tell.
   const bool are_one_stream = options.json == "-" && options.problem.output == "-";
-  if (!are_one_stream) check(files_of(options, FileUse::written), STDOUT_FILENO);
+  for (const auto& [flag, path, use] : options.files) {
+    const bool is_read = use == FileUse::read;
+    if (!is_read && are_one_stream) continue;
+    if (!same_file(options.json, path, is_read ? STDIN_FILENO : STDOUT_FILENO)) continue;
+    misuse("--json=", options.json, " is the ", flag, " file too",
+           Hint("name another file for the report"));
+  }
   if (!options.json.empty() && options.json != "-") {
     check_replaceable("--json=", options.json, "{\n  \"schema\": \"convgrad.report",
                       "report of convgrad");
