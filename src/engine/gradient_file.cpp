@@ -53,41 +53,6 @@ void write_elements(const std::string& path, const WgradProblem& problem,
   file.commit();
 }
 
-}  // namespace
-
-void gather_gradient(const WgradProblem& problem, DType dtype, const void* dw, std::int64_t begin,
-                     std::int64_t count, void* destination) {
-  with_scalar(dtype, [&]<typename Scalar>(Scalar) {
-    gather(problem, static_cast<const Scalar*>(dw), begin, count,
-           static_cast<Scalar*>(destination));
-  });
-}
-
-void write_gradient(const std::string& path, const WgradProblem& problem, const double* dw,
-                    const OutputOptions& options) {
-  const Buffer values(std::min<std::int64_t>(problem.dw_count(), kOutputStagingBytes / 16) * 8,
-                      "the output buffer");
-  const auto fill = [&](std::int64_t begin, std::int64_t n, std::byte* bytes) {
-    gather_gradient(problem, DType::f64, dw, begin, n, values.data());
-    round_to(problem.out_dtype, values.as<double>(), n, bytes);
-  };
-  write_elements(path, problem, options, fill);
-}
-
-void write_rounded_gradient(const std::string& path, const WgradProblem& problem, const void* dw,
-                            const OutputOptions& options) {
-  const auto fill = [&](std::int64_t begin, std::int64_t n, std::byte* bytes) {
-    gather_gradient(problem, problem.out_dtype, dw, begin, n, bytes);
-  };
-  write_elements(path, problem, options, fill);
-}
-
-std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int64_t index) {
-  return position_of(dw_shape(problem), place_in_file(problem, index));
-}
-
-namespace {
-
 // Says what the shape is, where it is the gradient's in another order or reshaped.
 Hint shape_hint(WgradProblem problem, const std::vector<std::int64_t>& shape) {
   const std::vector<std::int64_t> own = dw_shape(problem);
@@ -123,6 +88,37 @@ NpyReader open_gradient(const std::string& path, const WgradProblem& problem, DT
 }
 
 }  // namespace
+
+void gather_gradient(const WgradProblem& problem, DType dtype, const void* dw, std::int64_t begin,
+                     std::int64_t count, void* destination) {
+  with_scalar(dtype, [&]<typename Scalar>(Scalar) {
+    gather(problem, static_cast<const Scalar*>(dw), begin, count,
+           static_cast<Scalar*>(destination));
+  });
+}
+
+void write_gradient(const std::string& path, const WgradProblem& problem, const double* dw,
+                    const OutputOptions& options) {
+  const Buffer values(std::min<std::int64_t>(problem.dw_count(), kOutputStagingBytes / 16) * 8,
+                      "the output buffer");
+  const auto fill = [&](std::int64_t begin, std::int64_t n, std::byte* bytes) {
+    gather_gradient(problem, DType::f64, dw, begin, n, values.data());
+    round_to(problem.out_dtype, values.as<double>(), n, bytes);
+  };
+  write_elements(path, problem, options, fill);
+}
+
+void write_rounded_gradient(const std::string& path, const WgradProblem& problem, const void* dw,
+                            const OutputOptions& options) {
+  const auto fill = [&](std::int64_t begin, std::int64_t n, std::byte* bytes) {
+    gather_gradient(problem, problem.out_dtype, dw, begin, n, bytes);
+  };
+  write_elements(path, problem, options, fill);
+}
+
+std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int64_t index) {
+  return position_of(dw_shape(problem), place_in_file(problem, index));
+}
 
 GradientFile read_gradient_entries(const std::string& path, const WgradProblem& problem,
                                    std::span<const std::int64_t> indices) {
