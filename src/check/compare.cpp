@@ -182,10 +182,7 @@ class Groups {
   Groups(const WgradProblem& problem, double slack) : slack_(slack), squares_(problem) {}
 
   void add(const EntryPlaces& at, const Errors& e) {
-    squares_.visit(at, [&](Squares& group) {
-      group.sum += e.rounding * e.rounding;
-      ++group.count;
-    });
+    squares_.visit(at, [&](Squares& group) { group.add(e.rounding); });
     const auto index = static_cast<std::int64_t>(at.index);
     keep({GroupKind::element, index, e.rounding, slack_ * kAlone});
     keep({GroupKind::limit, index, e.limit, 1});
@@ -212,11 +209,6 @@ class Groups {
   }
 
  private:
-  struct Squares {
-    double sum = 0, count = 0;
-    double rms() const { return count > 0 ? std::sqrt(sum / count) : 0; }
-  };
-
   GroupError judged(GroupKind kind, std::size_t index) const {
     const Squares& group = squares_.of[static_cast<std::size_t>(kind)][index];
     return {kind, static_cast<std::int64_t>(index), group.rms(),
@@ -337,19 +329,18 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
   Judge judge(problem, out, got, expected, tolerance);
   Comparison& result = judge.result;
   Groups groups(problem, tolerance.slack);
-  PlaceWalk places(problem, indices);
   result.taps.resize(static_cast<std::size_t>(problem.taps()));
-  for (std::size_t i = 0; i < expected.values.size(); ++i) {
-    const EntryPlaces at = places.next();
-    const Errors e = judge.element(static_cast<std::int64_t>(at.index), i);
-    TapErrors& tap = result.taps[at.tap];
-    ++tap.count;
-    tap.mismatches += e.pass ? 0 : 1;
-    tap.max_abs = std::max(tap.max_abs, e.abs);
-    tap.max_ratio = std::max(tap.max_ratio, result.has_bound ? e.ratio : 0);
-    groups.add(at, e);
-    if (!failed.empty()) failed[i] = e.pass ? 0 : 1;
-  }
+  visit_entries(problem, indices, expected.values.size(),
+                [&](std::size_t i, const EntryPlaces& at) {
+                  const Errors e = judge.element(static_cast<std::int64_t>(at.index), i);
+                  TapErrors& tap = result.taps[at.tap];
+                  ++tap.count;
+                  tap.mismatches += e.pass ? 0 : 1;
+                  tap.max_abs = std::max(tap.max_abs, e.abs);
+                  tap.max_ratio = std::max(tap.max_ratio, result.has_bound ? e.ratio : 0);
+                  groups.add(at, e);
+                  if (!failed.empty()) failed[i] = e.pass ? 0 : 1;
+                });
   for (std::size_t t = 0; t < result.taps.size(); ++t) result.taps[t].rounding = groups.of_tap(t);
   if (tolerance.criterion == Criterion::rounding) {
     result.rounding = groups.take(indices.empty());

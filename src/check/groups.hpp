@@ -1,7 +1,9 @@
 // groups.hpp - which taps and channels the entries of a gradient belong to.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -39,40 +41,41 @@ inline std::size_t group_of(GroupKind kind, const EntryPlaces& at) {
                                              : at.index;
 }
 
-// Visits entries in their order: those at indices, in [tap][c][k] order, or all where there are
-// none. Of a whole gradient, places are counted up, which costs less than to divide.
-class PlaceWalk {
- public:
-  PlaceWalk(const WgradProblem& pb, std::span<const std::int64_t> indices)
-      : indices_(indices),
-        Cg_(static_cast<std::size_t>(pb.group_c())),
-        K_(static_cast<std::size_t>(pb.K)),
-        Kg_(static_cast<std::size_t>(pb.group_k())) {}
-
-  EntryPlaces next() {
-    std::size_t index = at_++;
-    if (!indices_.empty()) {
-      index = static_cast<std::size_t>(indices_[index]);
-      k_ = index % K_;
-      c_ = index / K_ % Cg_;
-      tap_ = index / K_ / Cg_;
+// Calls visit(i, places) for `count` entries in their order: those at indices, in [tap][c][k]
+// order, or all where there are none. Of a whole gradient, places are counted up, which costs less
+// than to divide.
+template <typename Visit>
+void visit_entries(const WgradProblem& pb, std::span<const std::int64_t> indices, std::size_t count,
+                   Visit&& visit) {
+  const auto Cg = static_cast<std::size_t>(pb.group_c()), K = static_cast<std::size_t>(pb.K);
+  const auto Kg = static_cast<std::size_t>(pb.group_k());
+  std::size_t tap = 0, c = 0, k = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::size_t index = i;
+    if (!indices.empty()) {
+      index = static_cast<std::size_t>(indices[i]);
+      k = index % K;
+      c = index / K % Cg;
+      tap = index / K / Cg;
     }
-    const std::size_t group = K_ == Kg_ ? 0 : k_ / Kg_;
-    const EntryPlaces places = {index, tap_, c_, group * Cg_ + c_, k_, group, k_ - group * Kg_};
-    if (++k_ == K_) {
-      k_ = 0;
-      if (++c_ == Cg_) {
-        c_ = 0;
-        ++tap_;
-      }
-    }
-    return places;
+    const std::size_t group = K == Kg ? 0 : k / Kg;
+    visit(i, EntryPlaces{index, tap, c, group * Cg + c, k, group, k - group * Kg});
+    if (++k < K) continue;
+    k = 0;
+    if (++c < Cg) continue;
+    c = 0;
+    ++tap;
   }
+}
 
- private:
-  const std::span<const std::int64_t> indices_;
-  const std::size_t Cg_, K_, Kg_;
-  std::size_t at_ = 0, tap_ = 0, c_ = 0, k_ = 0;
+// Adds up squares, for their root mean square.
+struct Squares {
+  double sum = 0, count = 0;
+  void add(double value) {
+    sum += value * value;
+    ++count;
+  }
+  double rms() const { return count > 0 ? std::sqrt(sum / count) : 0; }
 };
 
 // Holds a sum for the gradient as a whole, each tap, each x channel and each dy channel, in the
@@ -92,6 +95,10 @@ struct GroupSums {
     use(of[1][at.tap]);
     use(of[2][at.x]);
     use(of[3][at.k]);
+  }
+  template <typename Is>
+  bool any(const Is& is) const {
+    return std::ranges::any_of(of, [&](const auto& sums) { return std::ranges::any_of(sums, is); });
   }
   std::array<std::vector<Sum>, 4> of;
 };

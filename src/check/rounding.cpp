@@ -162,12 +162,10 @@ void set_scales(const WgradProblem& pb, bool whole, const Summation& summation,
   const auto Cg = static_cast<std::size_t>(pb.group_c()), K = static_cast<std::size_t>(pb.K);
   const auto groups = static_cast<std::size_t>(pb.groups);
   const auto for_each = [&](const auto& visit) {
-    PlaceWalk places(pb, {});
-    for (std::size_t at = 0; at < judged.size(); ++at) {
-      const EntryPlaces p = places.next();
+    visit_entries(pb, {}, judged.size(), [&](std::size_t at, const EntryPlaces& p) {
       visit(at, std::array{std::size_t{0}, p.c * K + p.k, p.tap * K + p.k,
                            (p.tap * Cg + p.c) * groups + p.group});
-    }
+    });
   };
   for_each([&](std::size_t at, const std::array<std::size_t, 4>& of) {
     const double square = judged[at].plain * judged[at].plain;

@@ -51,9 +51,7 @@ std::vector<GroupSums<Products>> sums_of(const WgradProblem& pb, const EntryErro
       run[p] = {};
     }
   };
-  PlaceWalk places(pb, entries.indices);
-  for (std::size_t i = 0; i < entries.count; ++i) {
-    const EntryPlaces at = places.next();
+  visit_entries(pb, entries.indices, entries.count, [&](std::size_t i, const EntryPlaces& at) {
     if (at.tap != last.tap || at.x != last.x) end_run();
     last = at;
     const EntryError entry = entries.at(i);
@@ -69,7 +67,7 @@ std::vector<GroupSums<Products>> sums_of(const WgradProblem& pb, const EntryErro
       ++p;
     };
     (add(patterns(i, entry)), ...);
-  }
+  });
   if (entries.count > 0) end_run();
   for (GroupSums<Products>& each : sums) {
     for (const Products& tap : each.of[1]) each.of[0][0].add(tap);
@@ -91,13 +89,11 @@ double dependent_elements(const WgradProblem& pb, const EntryErrors& entries,
       std::vector<double>(taps * Cg * Kg)};
   double all = 0, count = 0;
   std::set<double> different;
-  PlaceWalk places(pb, entries.indices);
-  for (std::size_t i = 0; i < entries.count; ++i) {
-    const EntryPlaces at = places.next();
-    if (group_of(found.kind, at) != size_of(found.index)) continue;
+  visit_entries(pb, entries.indices, entries.count, [&](std::size_t i, const EntryPlaces& at) {
+    if (group_of(found.kind, at) != size_of(found.index)) return;
     const EntryError entry = entries.at(i);
     const double error = entry.error / entry.unit, like = pattern(i, entry) / entry.unit;
-    if (!std::isfinite(error) || !std::isfinite(like) || like == 0) continue;
+    if (!std::isfinite(error) || !std::isfinite(like) || like == 0) return;
     ++count;
     const double octave = std::log2(std::fabs(entry.value));
     different.insert(std::copysign(std::rint(kOctave * octave), entry.value));
@@ -107,7 +103,7 @@ double dependent_elements(const WgradProblem& pb, const EntryErrors& entries,
     alike[1][at.tap * K + at.k] += left;
     alike[2][at.tap * C + at.x] += left;
     alike[3][(at.tap * Cg + at.c) * Kg + at.in_group] += left;
-  }
+  });
   if (all == 0) return 0;
   double dependent = count / static_cast<double>(different.size());
   for (const std::vector<double>& sums : alike) {
@@ -212,9 +208,7 @@ bool is_uneven(const WgradProblem& pb, const EntryErrors& entries) {
     const double most = kMostUneven * group_factor(group.count);
     return group.errors / group.count > most * most * others;
   };
-  for (const std::vector<Products>& groups : sums.of) {
-    if (std::ranges::any_of(groups, stands_out)) return true;
-  }
+  if (sums.any(stands_out)) return true;
   for (std::size_t i = 0; i < entries.count; ++i) {
     const EntryError entry = entries.at(i);
     Products element;

@@ -114,11 +114,10 @@ class SecondLook {
   // Returns entries of the group, spread over it.
   Positions looked_at(const GroupError& group) const {
     Positions inside;
-    PlaceWalk places(problem_, indices_);
-    for (std::size_t at = 0; at < expected_.values.size(); ++at) {
-      const std::size_t of = group_of(group.kind, places.next());
-      if (of == static_cast<std::size_t>(group.index)) inside.push_back(at);
-    }
+    const auto add = [&](std::size_t at, const EntryPlaces& of) {
+      if (group_of(group.kind, of) == static_cast<std::size_t>(group.index)) inside.push_back(at);
+    };
+    visit_entries(problem_, indices_, expected_.values.size(), add);
     return spread(inside, kLooked);
   }
 

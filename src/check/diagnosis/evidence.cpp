@@ -30,18 +30,11 @@ constexpr std::size_t kMostChosen = 4096;
 // Half of normal numbers are smaller than that times their root mean square.
 constexpr double kMedian = 0.6745;
 
-// Holds errors of a tap, a channel or all entries.
-struct Group {
-  double squares = 0, count = 0;
-  // usual: the size that errors have elsewhere.
-  bool wrong(double usual = 1) const {
-    return std::sqrt(squares / count) > kSlack * group_factor(count) * usual;
-  }
-  void add(double error) {
-    squares += error * error;
-    ++count;
-  }
-};
+// Tells whether the errors of a tap, a channel or all are too large for ones that usually have that
+// size.
+bool are_large(const Squares& errors, double usual = 1) {
+  return errors.rms() > kSlack * group_factor(errors.count) * usual;
+}
 
 }  // namespace
 
@@ -80,25 +73,29 @@ void Evidence::draw() {
   for (std::size_t i = 0; i < count; ++i) drawn_.push_back(keys[i].second);
 }
 
+GroupSums<Squares> Evidence::groups_of(const std::vector<double>& errors) const {
+  GroupSums<Squares> groups(problem());
+  visit_entries(problem(), suspect_.indices, size(), [&](std::size_t at, const EntryPlaces& of) {
+    if (std::isnan(errors[at])) return;
+    groups.visit(of, [&](Squares& group) { group.add(errors[at]); });
+  });
+  return groups;
+}
+
 bool Evidence::is_even() const {
-  std::vector<double> sizes;
-  GroupSums<Group> groups(problem());
-  PlaceWalk places(problem(), suspect_.indices);
+  std::vector<double> errors;  // NaN: it cannot be told
   for (const std::size_t at : all_) {
-    const EntryPlaces of = places.next();
-    if (!std::isfinite(want(at))) continue;
     const double error = std::fabs(got(at) - want(at)) / scale(at);
-    sizes.push_back(std::isfinite(error) ? error : HUGE_VAL);
-    groups.visit(of, [&](Group& group) { group.add(sizes.back()); });
+    errors.push_back(!std::isfinite(want(at)) ? NAN : std::isfinite(error) ? error : HUGE_VAL);
   }
-  if (sizes.empty()) return false;
-  const auto middle = sizes.begin() + std::ssize(sizes) / 2;
-  std::nth_element(sizes.begin(), middle, sizes.end());
+  const GroupSums<Squares> groups = groups_of(errors);
+  std::erase_if(errors, [](double error) { return std::isnan(error); });
+  if (errors.empty()) return false;
+  const auto middle = errors.begin() + std::ssize(errors) / 2;
+  std::nth_element(errors.begin(), middle, errors.end());
   const double usual = *middle / kMedian;
-  const auto is_large = [&](const Group& group) { return group.count > 0 && group.wrong(usual); };
-  return *std::max_element(middle, sizes.end()) <= kWrong * usual &&
-         std::ranges::none_of(
-             groups.of, [&](const auto& kind) { return std::ranges::any_of(kind, is_large); });
+  return *std::max_element(middle, errors.end()) <= kWrong * usual &&
+         !groups.any([&](const Squares& group) { return are_large(group, usual); });
 }
 
 bool Evidence::in_some_taps() const {
@@ -140,24 +137,18 @@ void Evidence::find_where() {
 // channels are wrong. Returns how much of it is seen to be wrong, or 0 where the other entries do
 // not look right together: then the place does not hold all of the fault.
 double Evidence::mark_planes(std::vector<Marked>& marks) const {
-  GroupSums<Group> planes(problem());
-  PlaceWalk places(problem(), suspect_.indices);
-  for (const std::size_t at : all_) {
-    planes.visit(places.next(), [&](Group& group) { group.add(errors_[at]); });
-  }
-  Group others;
+  const GroupSums<Squares> planes = groups_of(errors_);
+  Squares others;
   double in = 0, seen = 0;
-  PlaceWalk again(problem(), suspect_.indices);
-  for (const std::size_t at : all_) {
-    const EntryPlaces of = again.next();
-    const bool wrong =
-        planes.of[1][of.tap].wrong() && planes.of[2][of.x].wrong() && planes.of[3][of.k].wrong();
+  visit_entries(problem(), suspect_.indices, size(), [&](std::size_t at, const EntryPlaces& of) {
+    const bool wrong = are_large(planes.of[1][of.tap]) && are_large(planes.of[2][of.x]) &&
+                       are_large(planes.of[3][of.k]);
     marks[at].mark = wrong ? Mark::in : Mark::out;
     in += wrong ? 1 : 0;
     seen += wrong && errors_[at] > kSlack ? 1 : 0;
     if (!wrong) others.add(errors_[at]);
-  }
-  if (others.count > 0 && others.wrong()) return 0;
+  });
+  if (are_large(others)) return 0;
   return in > 0 ? seen / in : 1;
 }
 

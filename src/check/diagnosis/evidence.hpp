@@ -51,6 +51,8 @@ class Evidence {
   const Positions& wrong() const { return wrong_; }
   const Place& where() const { return where_; }
   bool is_inside(std::size_t at) const { return inside_[at]; }  // of where()
+  // Adds up the squares of numbers of the entries; NaN is left out.
+  GroupSums<Squares> groups_of(const std::vector<double>& errors) const;
   // Tells whether errors are about as large everywhere, as those of one rounding are.
   bool is_even() const;
   // Tells whether the place has some of the taps alone.

@@ -160,30 +160,17 @@ bool follows_sums(const Evidence& evidence, const Sample& sample, DType type, do
 // Narrow sums spare no tap and no channel: the errors of each, in units of the scale, are about as
 // large as all.
 bool alike_everywhere(const Evidence& evidence) {
-  struct Group {
-    double errors = 0, scales = 0, count = 0;
-    double ratio() const { return errors / scales; }
-  };
-  GroupSums<Group> groups(evidence.problem());
-  PlaceWalk places(evidence.problem(), evidence.suspect().indices);
+  std::vector<double> errors;
   for (const std::size_t at : evidence.all()) {
-    const EntryPlaces of = places.next();
-    const double step = rounding_step(evidence.problem().out_dtype, evidence.want(at));
-    const double error = std::pow(evidence.got(at) - evidence.want(at), 2) - step * step / 12;
-    if (!std::isfinite(error) || evidence.want(at) == 0) continue;
-    groups.visit(of, [&](Group& group) {
-      group.errors += error;
-      group.scales += std::pow(evidence.scale(at), 2);
-      ++group.count;
-    });
+    const bool tells = std::isfinite(evidence.want(at)) && evidence.want(at) != 0;
+    errors.push_back(tells ? evidence.error(at) : NAN);
   }
-  const auto differs = [&](const Group& group) {
-    const double ratio = group.ratio() / groups.of[0][0].ratio();
-    const bool alike = ratio >= kLeastAlike * kLeastAlike && ratio <= kMostAlike * kMostAlike;
+  const GroupSums<Squares> groups = evidence.groups_of(errors);
+  const double all = groups.of[0][0].rms();
+  return !groups.any([&](const Squares& group) {
+    const bool alike = group.rms() >= kLeastAlike * all && group.rms() <= kMostAlike * all;
     return group.count >= kLeastGroup && !alike;
-  };
-  return std::ranges::none_of(groups.of,
-                              [&](const auto& kind) { return std::ranges::any_of(kind, differs); });
+  });
 }
 
 }  // namespace
