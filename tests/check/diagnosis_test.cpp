@@ -194,7 +194,7 @@ TEST_CASE("what was not checked is off by no more than what was") {
   values[77] = 1e6;
   CHECK_FALSE(covers_all());
   values[77] = right;
-  for (const std::size_t at : {100, 700, 1500, 2000}) values[at] *= 1.5;
+  for (const std::size_t at : {100u, 700u, 1500u, 2000u}) values[at] *= 1.5;
   CHECK_FALSE(covers_all());
 }
 

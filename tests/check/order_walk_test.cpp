@@ -218,7 +218,7 @@ TEST_CASE("sums that are restarted walk less far, and terms that are alike are k
   CHECK(walk(576).walk == 576.0 * 576 / 3);
   CHECK(walk(0).alike);
   // Columns are alike, then neither rows nor columns.
-  for (const std::size_t period : {6, 5}) {
+  for (const std::size_t period : {6u, 5u}) {
     for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = 1 + static_cast<float>(i % period);
     CHECK(walk(0).alike == (period == 6));
   }

@@ -112,7 +112,8 @@ double likelihood(std::span<const double> errors, std::span<const double> square
     size += errors[i] * errors[i];
     expected += squares[i];
   }
-  for (double factor = 0x1p-6; factor <= 0x1p6; factor *= std::sqrt(2.0)) {
+  for (int half_bits = -12; half_bits <= 12; ++half_bits) {
+    const double factor = std::exp2(half_bits / 2.0);
     double bits = 0;
     for (std::size_t i = 0; i < errors.size(); ++i) {
       const double square = squares[i] * factor * size / expected + rounding[i];
