@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "check/diagnosis/faults.hpp"
 
@@ -9,8 +10,6 @@ namespace convgrad::diagnosis {
 namespace {
 
 using Axis = AxisOrder::Axis;
-
-char lower_case(char letter) { return static_cast<char>(letter - 'A' + 'a'); }
 
 // The orders of FilterFormat, as 2-D filters have them.
 constexpr const char* kFormats[] = {"HWIO", "OIHW", "OHWI"};
@@ -32,10 +31,26 @@ std::vector<Axis> plain_axes(const WgradProblem& pb) {
   return with_steps(std::move(axes));
 }
 
-AxisOrder named_order(const std::vector<Axis>& axes, const std::string& name) {
+// Reads a name such as "HWIO", or "OIhw16i16o": after a number, a letter is a block of that many of
+// its axis. Returns nothing where an axis is not whole blocks.
+std::optional<AxisOrder> named_order(const std::vector<Axis>& axes, const std::string& name) {
   AxisOrder order = {name, {}, ""};
-  for (const char letter : name) {
-    order.axes.push_back(*std::ranges::find(axes, letter, &Axis::letter));
+  std::int64_t block = 0;
+  for (const char each : name) {
+    if (each >= '0' && each <= '9') {
+      block = 10 * block + (each - '0');
+      continue;
+    }
+    const char letter = each < 'a' ? each : static_cast<char>(each - 'a' + 'A');
+    Axis axis = *std::ranges::find(axes, letter, &Axis::letter);
+    if (block > 0) {
+      Axis& blocks = *std::ranges::find(order.axes, letter, &Axis::letter);
+      if (axis.extent % block != 0) return {};
+      blocks.extent = axis.extent / block;
+      blocks.step = axis.step * block;
+      axis.extent = std::exchange(block, 0);
+    }
+    order.axes.push_back(axis);
   }
   return order;
 }
@@ -44,9 +59,11 @@ AxisOrder named_order(const std::vector<Axis>& axes, const std::string& name) {
 std::string spelled(const WgradProblem& pb, const std::string& hwio) {
   std::string name;
   for (const char letter : hwio) {
-    const bool spatial = letter == 'H' || letter == 'W';
-    if (spatial && pb.spatial_rank() > 2 && name.find('D') == std::string::npos) name += 'D';
-    if (letter == 'H' && pb.spatial_rank() < 2) continue;
+    const bool h = letter == 'H' || letter == 'h', w = letter == 'W' || letter == 'w';
+    if ((h || w) && pb.spatial_rank() > 2 && name.find_first_of("Dd") == std::string::npos) {
+      name += letter < 'a' ? 'D' : 'd';
+    }
+    if (h && pb.spatial_rank() < 2) continue;
     if (pb.op == Op::depthwise && letter == 'I') continue;
     name += letter;
     if (pb.op == Op::depthwise && letter == 'O') name.replace(name.size() - 1, 1, "CM");
@@ -54,30 +71,10 @@ std::string spelled(const WgradProblem& pb, const std::string& hwio) {
   return name;
 }
 
-// Returns the order "OIhw16i16o", or "OIhw16o16i", if both channels are whole blocks.
-std::optional<AxisOrder> blocked_order(const WgradProblem& pb, const std::vector<Axis>& axes,
-                                       std::int64_t block, bool o_inside) {
-  const Axis &in = axes[axes.size() - 2], &out = axes.back();
-  if (pb.op == Op::depthwise || in.extent % block != 0 || out.extent % block != 0) return {};
-  AxisOrder order = {
-      "OI",
-      {{'O', out.extent / block, out.step * block}, {'I', in.extent / block, in.step * block}},
-      ""};
-  for (std::size_t a = 0; a + 2 < axes.size(); ++a) {
-    order.name += lower_case(axes[a].letter);
-    order.axes.push_back(axes[a]);
-  }
-  for (const bool o : {!o_inside, o_inside}) {
-    order.name += cat(block, o ? "o" : "i");
-    order.axes.push_back({o ? 'O' : 'I', block, o ? out.step : in.step});
-  }
-  return order;
-}
-
 // Leaves out axes of extent 1, whose place does not matter.
-std::string effective(const AxisOrder& order) {
+std::string effective(const std::vector<Axis>& axes) {
   std::string name;
-  for (const Axis& axis : order.axes) {
+  for (const Axis& axis : axes) {
     if (axis.extent > 1) name += axis.letter;
   }
   return name;
@@ -102,7 +99,7 @@ std::int64_t AxisOrder::position(std::int64_t index) const {
 
 AxisOrder own_order(const WgradProblem& problem) {
   const char* const name = kFormats[static_cast<std::size_t>(problem.filter_format)];
-  return named_order(plain_axes(problem), spelled(problem, name));
+  return *named_order(plain_axes(problem), spelled(problem, name));
 }
 
 std::vector<AxisOrder> other_orders(const WgradProblem& problem) {
@@ -121,7 +118,7 @@ std::vector<AxisOrder> other_orders(const WgradProblem& problem) {
     names.push_back(letters);
   } while (std::next_permutation(letters.begin(), letters.end()));
 
-  const std::string own = effective(own_order(problem));
+  const std::string own = effective(own_order(problem).axes);
   const auto exchanged = [&](const std::string& name, char a, char b) {
     std::string swapped = own;
     for (char& letter : swapped) letter = letter == a ? b : letter == b ? a : letter;
@@ -130,8 +127,8 @@ std::vector<AxisOrder> other_orders(const WgradProblem& problem) {
   std::vector<AxisOrder> orders;
   std::set<std::string> seen = {own};
   for (const std::string& name : names) {
-    AxisOrder order = named_order(axes, name);
-    const std::string as = effective(order);
+    AxisOrder order = *named_order(axes, name);
+    const std::string as = effective(order.axes);
     if (!seen.insert(as).second) continue;
     if (exchanged(as, 'I', 'O')) order.exchanged = "C and K";
     if (exchanged(as, 'C', 'M')) order.exchanged = "C and M";
@@ -139,37 +136,29 @@ std::vector<AxisOrder> other_orders(const WgradProblem& problem) {
     orders.push_back(std::move(order));
   }
   // oneDNN's blocks of channels: [O/b][I/b][h][w], with the block of each innermost.
-  for (const std::int64_t block : {16, 8, 4}) {
-    for (const bool o_inside : {true, false}) {
-      if (auto order = blocked_order(problem, axes, block, o_inside)) {
-        orders.push_back(std::move(*order));
-      }
+  if (problem.op == Op::depthwise) return orders;
+  for (const int block : {16, 8, 4}) {
+    for (const auto& [outer, inner] : {std::pair{"i", "o"}, std::pair{"o", "i"}}) {
+      const std::string name = spelled(problem, cat("OIhw", block, outer, block, inner));
+      if (auto order = named_order(axes, name)) orders.push_back(std::move(*order));
     }
   }
   return orders;
 }
 
-std::optional<AxisOrder> tensor_order(const WgradProblem& pb, bool of_x, const std::string& letters,
-                                      std::int64_t block) {
+std::optional<AxisOrder> tensor_order(const WgradProblem& pb, bool of_x, const std::string& name) {
   const auto& [d, h, w] = extents_of(pb, of_x);
   const std::map<char, std::int64_t> extents = {
       {'N', pb.N}, {'D', d}, {'H', h}, {'W', w}, {'C', channels_of(pb, of_x)}};
-  const std::string own = spelled(pb, pb.channels_last ? "NHWC" : "NCHW");
   std::vector<Axis> axes;
-  for (const char letter : own) axes.push_back({letter, extents.at(letter), 0});
+  for (const char letter : spelled(pb, pb.channels_last ? "NHWC" : "NCHW")) {
+    axes.push_back({letter, extents.at(letter), 0});
+  }
   axes = with_steps(std::move(axes));
-  AxisOrder order = named_order(axes, spelled(pb, letters));
-  if (effective(order) == effective(named_order(axes, own)) && block == 0) return {};
-  if (block == 0) return order;
-  Axis& channels = *std::ranges::find(order.axes, 'C', &Axis::letter);
-  if (channels.extent % block != 0 || channels.extent == block) return {};
-  const Axis inner = {'C', block, channels.step};
-  channels.extent /= block;
-  channels.step *= block;
-  order.axes.push_back(inner);
-  for (char& letter : order.name) letter = letter == 'C' ? 'C' : lower_case(letter);
-  order.name += cat(block, "c");
-  return order;
+  auto order = named_order(axes, spelled(pb, name));
+  // What has one block of all channels is named without it.
+  const bool one = order && order->axes.size() > axes.size() && order->axes[1].extent == 1;
+  return one || (order && effective(order->axes) == effective(axes)) ? std::nullopt : order;
 }
 
 }  // namespace convgrad::diagnosis

@@ -177,8 +177,7 @@ void add_strides(FaultList& to) {
 }
 
 // Adds memory that is taken for an order, or turned to it and then taken for what it was.
-void add_order(FaultList& to, const std::string& letters, std::int64_t block, bool turned) {
-  const bool rare = block > 0 || letters.back() == 'N';
+void add_order(FaultList& to, const std::string& layout, bool turned, bool rare = false) {
   const char* const cause = rare ? "a layout of a library's own: oneDNN's blocks, or CHWN"
                                  : "a wrong data format, or a transposition that is missing";
   const auto text = [&](const Which& which, const Reading& reading) {
@@ -187,7 +186,7 @@ void add_order(FaultList& to, const std::string& letters, std::int64_t block, bo
                turned ? " and then taken for " : ", not ", data_format_name(to.pb));
   };
   add_of_tensors(to, "tensor_layout", cause, rare, text, [&](TensorReading& t, bool of_x) {
-    t.order = tensor_order(to.pb, of_x, letters, block);
+    t.order = tensor_order(to.pb, of_x, layout);
     t.turned = turned;
     return t.order.has_value();
   });
@@ -196,11 +195,11 @@ void add_order(FaultList& to, const std::string& letters, std::int64_t block, bo
 void add_orders(FaultList& to) {
   const bool last = to.pb.channels_last;
   for (const bool turned : {false, true}) {
-    add_order(to, last ? "NCHW" : "NHWC", 0, turned);
-    for (const std::int64_t block : {16, 8, 4, 32}) add_order(to, "NCHW", block, turned);
-    if (to.pb.N > 1) add_order(to, "CHWN", 0, turned);
+    add_order(to, last ? "NCHW" : "NHWC", turned);
+    for (const int block : {16, 8, 4, 32}) add_order(to, cat("nChw", block, "c"), turned, true);
+    if (to.pb.N > 1) add_order(to, "CHWN", turned, true);
   }
-  add_order(to, last ? "NWHC" : "NCWH", 0, false);
+  add_order(to, last ? "NWHC" : "NCWH", false);
 }
 
 void add_parts(FaultList& to, const Axes& axes, const std::string& what,

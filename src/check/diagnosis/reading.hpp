@@ -32,11 +32,10 @@ struct AxisOrder {
 AxisOrder own_order(const WgradProblem& problem);
 // Returns all others that place an element elsewhere, the usual ones first.
 std::vector<AxisOrder> other_orders(const WgradProblem& problem);
-// Returns the order of x or dy that 2-D tensors have by these letters, such as "CHWN", with a block
-// of so many channels innermost if it is not 0; nothing if that has no place, or is the tensor's
-// own.
+// Returns the order of x or dy that 2-D tensors have by that name, such as "CHWN" or "nChw16c";
+// nothing if it has no place for blocks, or is the tensor's own.
 std::optional<AxisOrder> tensor_order(const WgradProblem& problem, bool of_x,
-                                      const std::string& letters, std::int64_t block);
+                                      const std::string& name);
 
 // A value becomes another one: treatments() says more.
 enum class Treatment : std::uint8_t {
