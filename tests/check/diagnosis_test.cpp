@@ -174,7 +174,7 @@ TEST_CASE("what was not checked is off by no more than what was") {
   std::vector<EntryTerms> entries;
   for (std::int64_t i = 0; i < c.pb.dw_count(); ++i) entries.push_back(entry_terms(c.pb, i));
   std::vector<double> values;
-  for (const Terms& terms : terms_of(entries, plain_reading(c.pb), images)) {
+  for (const Terms& terms : terms_of(entries, images)) {
     double sum = 0;
     for (std::size_t i = 0; i < terms.x.size(); ++i) {
       sum = rounded(DType::bf16, sum + rounded(DType::bf16, terms.x[i] * terms.dy[i]));

@@ -1,11 +1,8 @@
 // diagnose.cpp - the search: a few entries by every fault, then many by those that are left.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <set>
 
 #include "base/integers.hpp"
-#include "base/messages.hpp"
 #include "check/diagnosis/search.hpp"
 #include "check/sample.hpp"
 
@@ -27,40 +24,6 @@ constexpr double kAsWell = 1.25, kRoundingAlone = 0.2;
 constexpr std::int64_t kMostTerms = std::int64_t{1} << 22;
 
 using List = std::vector<Fault>;
-
-// Returns "dy[3,2,2,5]", in the order of the file.
-std::string element_text(const WgradProblem& pb, bool of_x, const EntryTerms& entry,
-                         std::int64_t pixel) {
-  const std::array<std::int64_t, 4> out = pixel_place(pb, pixel);
-  std::vector<std::int64_t> at = {out[0]};
-  for (const std::size_t a : spatial_axes(pb)) {
-    at.push_back(of_x ? input_at(pb.axis[a], out[a + 1], entry.tap[a]) : out[a + 1]);
-  }
-  at.insert(pb.channels_last ? at.end() : at.begin() + 1,
-            of_x ? entry.x_channel : entry.dy_channel);
-  return (of_x ? "x" : "dy") + bracketed(at);
-}
-
-// Names elements of x and dy that should make entries NaN or infinite.
-std::string nonfinite_text(const Evidence& evidence, const Sample& sample) {
-  const WgradProblem& pb = evidence.problem();
-  std::set<std::string> sources;
-  for (std::size_t e = 0; e < sample.at.size(); ++e) {
-    const std::size_t at = sample.at[e];
-    if (std::isfinite(evidence.want(at)) || !std::isfinite(evidence.got(at))) continue;
-    const EntryTerms entry = entry_terms(pb, evidence.index(at));
-    for (const bool of_x : {true, false}) {
-      const std::vector<double>& values = of_x ? sample.terms[e].x : sample.terms[e].dy;
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        if (std::isfinite(values[i])) continue;
-        sources.insert(element_text(pb, of_x, entry, static_cast<std::int64_t>(i)));
-      }
-    }
-  }
-  if (sources.empty()) return "";
-  if (sources.size() == 1) return cat(", as ", *sources.begin(), " has");
-  return cat(", as ", *sources.begin(), " and ", sources.size() - 1, " more have");
-}
 
 class Search {
  public:
@@ -87,7 +50,6 @@ class Search {
     std::size_t complexity;  // faults that it takes, twice, and one more for a place
     bool rare = false;
     bool rounds_result = false;  // once, and nothing else
-    bool is_finite = false;      // as Fit has it
   };
 
   // Says when a finder is called: whatever fits already, unless one fault that holds everywhere
@@ -107,19 +69,15 @@ class Search {
     const List faults = known_faults(pb, facts_of(images_));
     try_each(faults);  // whatever time it takes: the budget bounds it
     images_.before_block = [&] { evidence_.stop_if_late(); };
-    const TermsBy terms_by = [&](const auto& entries, const auto& reading) {
-      return terms(entries, reading);
-    };
+    const TermsOf of = [&](const auto& entries) { return terms(entries); };
     const Finder finders[] = {
-        {Stage::always, true, [&] { name_nonfinite(sample); }},
         {Stage::always, true, [&] { try_found(find_lost_pixels(evidence_, sample)); }},
         {Stage::unsettled, false, [&] { try_each(find_slices(evidence_)); }},
         // Sums that repeat to the bit leave no doubt, so these are looked for besides what fits.
         {Stage::always, true,
          [&] { keep(find_partials(judge_, sample, settled() || rounded_once())); }},
-        {Stage::unsettled, true,
-         [&] { try_found(find_alternatives(evidence_, sample, terms_by)); }},
-        {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, terms_by)); }},
+        {Stage::unsettled, true, [&] { try_found(find_alternatives(evidence_, sample)); }},
+        {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, of)); }},
         {Stage::unfitted, false, [&] { try_pairs(faults); }},
         // Entries that are chosen for large errors would make narrow sums' too large.
         {Stage::unfitted, true, [&] {
@@ -153,15 +111,9 @@ class Search {
     if (found) fits_.push_back({*found, 0, 1});
   }
 
-  std::vector<Terms> terms(std::span<const EntryTerms> entries, const Reading& reading) {
+  std::vector<Terms> terms(std::span<const EntryTerms> entries) {
     budget_ -= cost(entries.size());
-    return terms_of(entries, reading, images_);
-  }
-
-  void name_nonfinite(const Sample& sample) {
-    for (Fitting& fit : fits_) {
-      if (fit.is_finite) fit.finding.text += nonfinite_text(evidence_, sample);
-    }
+    return terms_of(entries, images_);
   }
 
   double cost(std::size_t entries) const {
@@ -212,7 +164,6 @@ class Search {
     kept.complexity = 2 * faults + (fit->only.empty() ? 0 : 1);
     kept.rare = f.rare;
     kept.rounds_result = plain && kept.finding.only_rounds;
-    kept.is_finite = fit->is_finite && faults == 1;
     if (fit->parts.empty()) reported_.push_back(f);
   }
 
@@ -321,7 +272,7 @@ class Search {
     for (const std::size_t position : sample.at) {
       wanted.push_back(entry_terms(evidence_.problem(), evidence_.index(position)));
     }
-    sample.terms = terms(wanted, plain_reading(evidence_.problem()));
+    sample.terms = terms(wanted);
     return sample;
   }
 

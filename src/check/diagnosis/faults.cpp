@@ -172,7 +172,7 @@ struct Faults : FaultList {
     constexpr const char* kName = "padding_values";
     const Row rows[] = {
         {"padding_multiplied", "0 * out_backprop is added at taps outside input",
-         "NaN and Inf spread from the padding where it is stored as zeros", Outside::constant},
+         "NaN and Inf spread from the padding where it is stored as zeros", Outside::multiplied},
         {kName, "padding repeats the edge of input instead of zeros",
          "padding_mode='replicate', or coordinates that are clamped", Outside::edge},
         {kName, "padding reflects input instead of zeros", "padding_mode='reflect'",

@@ -109,23 +109,15 @@ void add_products(FaultList& to) {
          "three products of bfloat16 numbers (bf16x3) for one of float32", reading, true);
 }
 
-// Adds a tensor whose image n begins at the element start(n).
-void add_starts(FaultList& to, bool x, const Fault::Map& start, const std::string& text,
-                const char* cause) {
-  Reading reading = to.plain;
-  for (std::int64_t n = 0; n < to.pb.N; ++n) reading.tensor(x).starts.push_back(start(n));
-  to.add("image_order", text, cause, reading, true);
-}
-
 // Adds images that are others', of x and of dy; of x alone where only the order of both matters.
 void add_others(FaultList& to, const std::string& before, const std::string& after, bool of_each,
                 const Fault::Map& from) {
   for (const bool x : {true, false}) {
     if (!x && !of_each) break;
-    const std::int64_t size = pixels_of(extents_of(to.pb, x)) * channels_of(to.pb, x);
-    add_starts(
-        to, x, [&](std::int64_t n) { return from(n) * size; }, cat(before, tensor_name(x), after),
-        "an offset of the batch that is missing or one off");
+    Reading reading = to.plain;
+    for (std::int64_t n = 0; n < to.pb.N; ++n) reading.tensor(x).images.push_back(from(n));
+    to.add("image_order", cat(before, tensor_name(x), after),
+           "an offset of the batch that is missing or one off", reading, true);
   }
 }
 
@@ -145,34 +137,6 @@ void add_images(FaultList& to) {
     const std::int64_t by = ceil_div(N, parts);
     add_others(to, "", cat(" begins again at image 0 after every ", by, " images"), true,
                [by](std::int64_t n) { return n % by; });
-  }
-}
-
-// Adds images at a wrong distance in memory: products of extents that are another's.
-void add_strides(FaultList& to) {
-  std::int64_t padded = 1;
-  for (const SpatialAxis& axis : to.pb.axis) padded *= axis.in + axis.pad_before + axis.pad_after;
-  for (const bool x : {true, false}) {
-    const Extents image = extents_of(to.pb, x);
-    const std::int64_t pixels = pixels_of(image), channels = channels_of(to.pb, x);
-    const std::int64_t other_pixels = pixels_of(extents_of(to.pb, !x));
-    const std::int64_t other_channels = channels_of(to.pb, !x);
-    // These are the distances of a kernel that takes the other tensor's extents, a group's
-    // channels, one channel or a padded image.
-    const std::int64_t others[] = {other_pixels * channels,
-                                   pixels * other_channels,
-                                   other_pixels * other_channels,
-                                   pixels * channels / to.pb.groups,
-                                   pixels,
-                                   padded * channels};
-    for (const std::int64_t by : others) {
-      if (by < 1 || by == pixels * channels) continue;
-      add_starts(
-          to, x, [by](std::int64_t n) { return n * by; },
-          cat("images of ", tensor_name(x), " begin every ", by, " elements, not every ",
-              pixels * channels),
-          "a distance of images from another tensor's extents");
-    }
   }
 }
 
@@ -254,9 +218,7 @@ std::vector<Fault> roundings(const WgradProblem& problem) {
 void add_faults_of_inputs(FaultList& to, const Facts& facts) {
   add_treatments(to, facts);
   add_products(to);
-  if (to.pb.N < 2) return;
-  add_images(to);
-  add_strides(to);
+  if (to.pb.N > 1) add_images(to);
 }
 
 void add_faults_of_layouts(FaultList& to) {

@@ -1,7 +1,6 @@
 // fillings.cpp - see judge.hpp: finds what may stand in the place of what a fault predicts.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "check/diagnosis/judge.hpp"
 
@@ -128,12 +127,6 @@ std::vector<Filling> parts_of(const Evidence& e) {
 }
 
 }  // namespace
-
-std::string digits(double value, int count) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.*g", count, value);
-  return text;
-}
 
 // Each part comes by itself and with numbers of a narrow type; then all of them multiplied.
 std::vector<Filling> fillings_of(const Evidence& evidence) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 
@@ -27,6 +28,9 @@ constexpr double kFactorSeen = 0.01;
 
 // A known factor is one of about 2^4 that are within reach of what is measured.
 constexpr double kFactorBits = 4;
+// A decimal digit is log2(10) bits, and more digits than 17 tell no double from another.
+constexpr double kDigitBits = 3.4;
+constexpr int kMostDigits = 17;
 // Sums that are added to over and over are whole multiples, up to this; loss scales begin at 2^16
 // and double as long as nothing overflows (Apex stops at 2^24).
 constexpr int kMostAdded = 16, kLargestScale = 24;
@@ -35,6 +39,12 @@ struct Factor {
   double value;
   std::string name;  // " (1/N)"
 };
+
+std::string digits(double value, int count) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*g", count, value);
+  return text;
+}
 
 std::vector<Factor> known_factors(const WgradProblem& pb) {
   std::vector<Factor> factors;
@@ -293,7 +303,7 @@ std::optional<Fit> Judge::judge(const Positions& at, const Expected& predicted, 
     if (filling.multiplied && !trial.find_factor()) continue;
     const auto rms = trial.misfit();
     if (!rms) continue;
-    Fit fit = {*rms, filling.parts, filling.only, filling.instead == Instead::finite};
+    Fit fit = {*rms, filling.parts, filling.only};
     if (!trial.number.name.empty()) fit.parts.insert(fit.parts.begin(), trial.number);
     return fit;
   }

@@ -20,7 +20,6 @@ struct Fit {
   double rms = 0;           // of error/scale
   std::vector<Part> parts;  // besides the fault itself
   std::string only;         // where; empty: everywhere
-  bool is_finite = false;   // where NaN and Inf are expected
 };
 
 // A grid is a type's numbers, which values become by a rounding.
@@ -47,12 +46,6 @@ struct Filling {
 };
 // Returns those of the suspect, the simplest and likeliest first.
 std::vector<Filling> fillings_of(const Evidence& evidence);
-
-// Numbers that are read off: a decimal digit is log2(10) bits, and more digits than 17 tell no
-// double from another.
-inline constexpr double kDigitBits = 3.4;
-inline constexpr int kMostDigits = 17;
-std::string digits(double value, int count);
 
 class Judge {
  public:

@@ -297,6 +297,8 @@ class Splitter {
 double simulated(const Terms& terms, const NarrowSum& how, std::size_t begin, std::size_t end) {
   double sum = 0;
   for (std::size_t i = begin; i < std::min(end, terms.x.size()); ++i) {
+    // A tap outside x adds nothing, also where dy rounds to an infinity.
+    if (terms.x[i] == 0 && std::isfinite(terms.dy[i])) continue;
     const double x = how.inputs ? rounded(how.type, terms.x[i]) : terms.x[i];
     const double dy = how.inputs ? rounded(how.type, terms.dy[i]) : terms.dy[i];
     const double next = how.fused ? std::fma(x, dy, sum) : sum + rounded(how.type, x * dy);

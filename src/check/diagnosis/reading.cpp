@@ -2,6 +2,7 @@
 // and visits the terms of an entry.
 #include "check/diagnosis/reading.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -40,11 +41,7 @@ class Filler {
       for (std::int64_t i = 0; i < plan.schedule.blocks.count; ++i) blocks.insert(i);
     }
     for (std::int64_t n = images_.begin; n < images_.end; ++n) {
-      const std::int64_t begin = start(n);
-      // An image that begins at a wrong distance lies across two.
-      for (const std::int64_t at : {begin / image_, (begin + image_ - 1) / image_}) {
-        if (at < pb_.N) blocks.insert(at / plan.schedule.blocks.step);
-      }
+      blocks.insert(image_read_for(n) / plan.schedule.blocks.step);
     }
   }
 
@@ -54,8 +51,8 @@ class Filler {
     const Range there = {block.pixels[0].begin * image_, block.pixels[0].end * image_};
     double* to = plane_.data();
     for (std::int64_t n = images_.begin; n < images_.end; ++n, to += pixels_) {
-      const std::int64_t begin = start(n);
-      const bool elsewhere = begin >= there.end || begin + image_ <= there.begin;
+      const std::int64_t begin = image_read_for(n) * image_;
+      const bool elsewhere = begin < there.begin || begin >= there.end;
       if (elsewhere && !c_.across_images()) continue;
       for (std::int64_t pixel = 0; pixel < pixels_; ++pixel) {
         const std::int64_t place = read_at(begin + element(pixel));
@@ -79,9 +76,8 @@ class Filler {
   }
 
  private:
-  // Returns the element with which what is read for image n starts.
-  std::int64_t start(std::int64_t n) const {
-    return c_.as.starts.empty() ? n * image_ : c_.as.starts[static_cast<std::size_t>(n)];
+  std::int64_t image_read_for(std::int64_t n) const {
+    return c_.as.images.empty() ? n : c_.as.images[static_cast<std::size_t>(n)];
   }
 
   // Returns the element of an image that holds the channel of a pixel.
@@ -164,7 +160,7 @@ Planes read_planes(const Images& images, std::int64_t block, const std::set<Chan
   return planes;
 }
 
-// At these places a tap adds nothing, or meets the padding's constant.
+// At these places a tap adds nothing, or meets padding that is multiplied.
 constexpr std::int64_t kNowhere = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t kPadding = kNowhere + 1;
 
@@ -178,7 +174,7 @@ std::int64_t part_of(std::int64_t extent, std::int64_t count, std::int64_t index
 std::int64_t outside_place(Outside how, std::int64_t at, std::int64_t extent) {
   const std::int64_t last = extent - 1, reflected = at < 0 ? -at : 2 * last - at;
   switch (how) {
-    case Outside::constant:
+    case Outside::multiplied:
       return kPadding;
     case Outside::edge:
       return at < 0 ? 0 : last;
@@ -229,8 +225,7 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
   std::int64_t pixel = first;
   // Another stage is read where these images have it.
   const auto place_in_dy = [&](std::int64_t own) {
-    const bool later = reading.stages_exchanged && own / reading.stage % 2 == 0;
-    const std::int64_t other = own + (later ? reading.stage : -reading.stage) - first;
+    const std::int64_t other = pixel_of_stage(reading, own) - first;
     return other >= 0 && other < std::ssize(dy) ? other : own - first;
   };
   for (std::int64_t n = 0; n < planes.images.size(); ++n) {
@@ -241,7 +236,7 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
           const double value = dy[static_cast<std::size_t>(place_in_dy(own))];
           if (d == kNowhere || h == kNowhere || w == kNowhere) continue;
           if (d == kPadding || h == kPadding || w == kPadding) {
-            visit(Term{reading.padding, value, own});
+            visit(Term{0, value, own});
             continue;
           }
           visit(Term{x[static_cast<std::size_t>(((n * D + d) * H + h) * W + w)], value, own});
@@ -406,8 +401,7 @@ std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& imag
   return sums;
 }
 
-std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Reading& reading,
-                            const Images& images) {
+std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Images& images) {
   const WgradProblem& problem = images.plan.problem;
   const std::int64_t count = term_count(problem);
   std::vector<Terms> result(entries.size());
@@ -415,10 +409,14 @@ std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Reading& 
     terms.x.resize(static_cast<std::size_t>(count));
     terms.dy.resize(terms.x.size());
   }
+  const Reading plain = plain_reading(problem);
   std::vector<Wanted> wanted;
-  for (const EntryTerms& entry : entries) wanted.push_back({&reading, entry});
+  for (const EntryTerms& entry : entries) wanted.push_back({&plain, entry});
   read_blocks(wanted, images, [&](std::size_t i, const Planes& planes) {
-    visit_read(problem, reading, entries[i], planes, [&](const Term& term) {
+    const std::vector<double>& dy = planes.of.at({false, plain.dy, entries[i].dy_channel});
+    std::ranges::transform(dy, result[i].dy.begin() + planes.images.begin * problem.out_pixels(),
+                           [](double value) { return std::isfinite(value) ? value : 0; });
+    visit_read(problem, plain, entries[i], planes, [&](const Term& term) {
       result[i].x[static_cast<std::size_t>(term.pixel)] = term.x;
       result[i].dy[static_cast<std::size_t>(term.pixel)] = term.dy;
     });

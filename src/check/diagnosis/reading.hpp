@@ -74,8 +74,8 @@ bool changes(const TreatmentKind& kind, DType dtype);
 // parameter is e4m3's, e5m2's and int8's scale (0: none).
 double treated(Treatment treatment, DType dtype, double value, double parameter = 0);
 
-// A tap outside x adds nothing, `padding` * dy (which spreads NaN and Inf), or another pixel's x.
-enum class Outside : std::uint8_t { skipped, constant, edge, reflected, wrapped };
+// A tap outside x adds nothing, 0 * dy (which spreads NaN and Inf), or another pixel's x.
+enum class Outside : std::uint8_t { skipped, multiplied, edge, reflected, wrapped };
 
 // Numbers that share a scale: all, or those of a channel, an image, 32 channels of a pixel, or 32
 // pixels of a channel. These blocks have a power of two each (OCP Microscaling Formats).
@@ -99,7 +99,7 @@ struct TensorReading {
   // The memory is taken for this order, or turned to it and then taken for what it was.
   std::optional<AxisOrder> order;
   bool turned = false;
-  std::vector<std::int64_t> starts;  // the elements with which images begin; empty: their own
+  std::vector<std::int64_t> images;  // that are read for each; empty: their own
   Treatment treatment = Treatment::none;
   double parameter = 0;  // of the treatment
   Scaled by = Scaled::tensor;
@@ -113,7 +113,6 @@ struct Reading {
   // x and dy are hi + lo, two bfloat16 numbers each, and lo * lo is left out.
   bool without_low = false;
   Outside outside = Outside::skipped;
-  double padding = 0;
   std::array<Range, 3> in;  // positions of x that are there
   // Positions of x and dy in different parts of an axis, as even as can be, do not meet.
   std::array<std::int64_t, 3> parts = {1, 1, 1};
@@ -126,6 +125,11 @@ struct Reading {
   TensorReading& tensor(bool of_x) { return of_x ? x : dy; }
 };
 Reading plain_reading(const WgradProblem& problem);
+// Returns the pixel whose dy a reading with stages has for one, if there is such a pixel.
+inline std::int64_t pixel_of_stage(const Reading& reading, std::int64_t pixel) {
+  const bool later = reading.stages_exchanged && pixel / reading.stage % 2 == 0;
+  return pixel + (later ? reading.stage : -reading.stage);
+}
 // Tell whether it rounds x or dy to a narrower type, or these or products.
 bool rounds_inputs(const Reading& reading);
 bool rounds(const Reading& reading);
@@ -157,13 +161,12 @@ struct Wanted {
 // Sums entries by their readings, in one pass over x and dy.
 std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& images);
 
-// Holds x and dy of an entry's terms by a reading, one for each pixel of dy; zeros where the tap is
-// outside x.
+// Holds x and dy of an entry's terms, one for each pixel of dy. Where the tap is outside x, that is
+// 0, and so is what is not finite of dy.
 struct Terms {
   std::vector<double> x, dy;
 };
-std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Reading& reading,
-                            const Images& images);
+std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Images& images);
 // Returns the sums of the first terms: none, one, two and so on.
 std::vector<double> running_sums(const Terms& terms);
 

@@ -18,14 +18,12 @@ struct Sample {
 };
 // Finds pixels that are left out or counted twice, still to be confirmed.
 std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& sample);
-// Returns the terms of some entries by another reading.
-using TermsBy = std::function<std::vector<Terms>(std::span<const EntryTerms>, const Reading&)>;
-// Finds roundings and stale stages of some pixels alone, and constants in the padding.
-std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sample,
-                                     const TermsBy& terms_by);
+// Finds roundings and stale stages of some pixels alone.
+std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sample);
+using TermsOf = std::function<std::vector<Terms>(std::span<const EntryTerms>)>;
 // Finds Winograd's algorithm with tiles in 16 bits.
 std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
-                                     const TermsBy& terms_by);
+                                     const TermsOf& terms_of);
 // A sum that is rounded to a type after each addition.
 struct NarrowSum {
   DType type;

@@ -62,7 +62,7 @@ Matrix transformed(const Matrix& a, const Matrix& tile, const Matrix& b,
   return result;
 }
 
-// Sums all taps of a pair of channels, whose terms these are; the first one has all of dy.
+// Sums all taps of a pair of channels, whose terms these are; the middle one sees the most of dy.
 Matrix summed(const WgradProblem& pb, std::span<const Terms> taps, const Form& h, const Form& w,
               DType type) {
   const std::int64_t P = pb.axis[1].out, Q = pb.axis[2].out;
@@ -81,7 +81,7 @@ Matrix summed(const WgradProblem& pb, std::span<const Terms> taps, const Form& h
           const auto tap = static_cast<std::size_t>((i - a) * S + j - b);
           const auto to_row = static_cast<std::size_t>(i), to = static_cast<std::size_t>(j);
           x[to_row][to] = taps[tap].x[pixel];
-          if (i == a && j == b) dy[to_row][to] = taps[0].dy[pixel];
+          if (i == a && j == b) dy[to_row][to] = taps[taps.size() / 2].dy[pixel];
         }
       }
       const Matrix u = transformed(h.of_x, x, w.of_x, type);
@@ -97,7 +97,7 @@ Matrix summed(const WgradProblem& pb, std::span<const Terms> taps, const Form& h
 }  // namespace
 
 std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
-                                     const TermsBy& terms_by) {
+                                     const TermsOf& terms_of) {
   const Evidence& evidence = judge.evidence();
   const WgradProblem& pb = evidence.problem();
   const auto is_usual = [](const SpatialAxis& axis) {
@@ -124,13 +124,8 @@ std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
       entries.push_back(entry_terms(pb, tap * cells + pair));
     }
   }
-  std::vector<Terms> terms = terms_by(entries, plain_reading(pb));
+  const std::vector<Terms> terms = terms_of(entries);
   const auto taps = static_cast<std::size_t>(pb.taps());
-  for (std::size_t e = 0; e < terms.size(); ++e) {  // of a tap that sees padding dy is 0
-    for (std::size_t i = 0; i < terms[e].dy.size(); ++i) {
-      if (terms[e].dy[i] != 0) terms[e / taps * taps].dy[i] = terms[e].dy[i];
-    }
-  }
   for (const DType type : {DType::f16, DType::bf16}) {
     for (const Form& form : kForms) {
       evidence.stop_if_late();

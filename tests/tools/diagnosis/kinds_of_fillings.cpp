@@ -65,7 +65,6 @@ void add_numbers(Kinds& kinds) {
                   for (std::int64_t i = 0; i < std::ssize(bad); ++i) {
                     if (zero && !std::isfinite(at(bad, i))) at(d.values, i) = 0;
                   }
-                  d.words = "as dy[";
                 });
     }
   }

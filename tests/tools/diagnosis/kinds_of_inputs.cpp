@@ -2,7 +2,6 @@
 // what they were, attributes of one axis, and sums of parts.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "check/sample.hpp"
 #include "tools/diagnosis/fault_kinds.hpp"
@@ -37,33 +36,6 @@ void add_rounded(Kinds& kinds, const std::string& name, double u,
 std::size_t drawn_axis(const WgradProblem& pb, Random& random) {
   return pb.op == Op::conv3d ? static_cast<std::size_t>(draw(random, 3))
                              : static_cast<std::size_t>(1 + draw(random, 2));
-}
-
-// x in a frame of one value, in the place of padding.
-Case framed(const Case& c, double value) {
-  Case padded = c;
-  std::int64_t extent[3], before[3];
-  for (std::size_t a = 0; a < 3; ++a) {
-    const SpatialAxis& axis = c.pb.axis[a];
-    const std::int64_t reach = (axis.out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1;
-    before[a] = axis.pad_before;
-    extent[a] = std::max(reach, axis.in + before[a]);
-    padded.pb.axis[a].in = extent[a];
-    padded.pb.axis[a].pad_before = 0;
-  }
-  padded.x.assign(static_cast<std::size_t>(c.pb.N * extent[0] * extent[1] * extent[2] * c.pb.C),
-                  value);
-  for (std::int64_t i = 0; i < std::ssize(c.x); ++i) {
-    std::int64_t rest = i / c.pb.C, place[3];
-    for (std::size_t a = 3; a-- > 0;) {
-      place[a] = rest % c.pb.axis[a].in + before[a];
-      rest /= c.pb.axis[a].in;
-    }
-    const std::int64_t to =
-        ((rest * extent[0] + place[0]) * extent[1] + place[1]) * extent[2] + place[2];
-    at(padded.x, to * c.pb.C + i % c.pb.C) = at(c.x, i);
-  }
-  return padded;
 }
 
 }  // namespace
@@ -164,41 +136,6 @@ void add_images(Kinds& kinds) {
     add("images rolled back", true, [](I n, I N) { return (n + 1) % N; });
     add("splits of N read the first", false, [](I n, I N) { return n % ((N + 1) / 2); });
     add("next image, the last twice", false, [](I n, I N) { return std::min(n + 1, N - 1); });
-    kinds.add("wrong batch stride" + of, names, [=](Draft& d) {
-      const I channels = x ? d.pb.C : d.pb.K;
-      const I pixels = d.pb.x_count() / d.pb.C / d.pb.N, out = d.pb.out_pixels();
-      const I strides[] = {x ? out * channels : pixels * channels, x ? pixels : out};
-      const I stride = strides[draw(d.random, 2)], size = (x ? pixels : out) * channels;
-      if (d.pb.N < 2 || stride >= size || stride < 1) return d.skip();
-      const auto in_memory = [&](I n, I i) {  // of the element that stands i-th in the file
-        return d.pb.channels_last
-                   ? n * size + i
-                   : n * size + i % (size / channels) * channels + i / (size / channels);
-      };
-      const Values& from = x ? d.c.x : d.c.dy;
-      Values& to = x ? d.seen().x : d.seen().dy;
-      for (I n = 0; n < d.pb.N; ++n) {
-        for (I i = 0; i < size; ++i) {
-          const I place = n * stride + i;
-          at(to, in_memory(n, i)) = at(from, in_memory(place / size, place % size));
-        }
-      }
-    });
-  }
-  for (const bool half : {true, false}) {
-    kinds.add(half ? "half of the batch weighted" : "an image weighted",
-              {"weighted_images", "missing_image", "doubled_image"}, [=](Draft& d) {
-                const I N = d.pb.N, pixels = d.pb.out_pixels();
-                if (N < 2 || (half && N % 2 != 0)) return d.skip();
-                const double weights[] = {0.5, 0.9, 3, -1, 1.1};
-                const double weight = weights[draw(d.random, 5)];
-                d.words = "multiplied by";
-                const I count = half ? N / 2 : 1;
-                const I first = half ? count * draw(d.random, 2) : draw(d.random, N);
-                d.wrong.weight = [=](I at) {
-                  return at / pixels >= first && at / pixels < first + count ? weight : 1.0;
-                };
-              });
   }
 }
 
@@ -225,17 +162,6 @@ void add_axes(Kinds& kinds) {
         d.wrong.axis[a].*field = values[how];
       });
     }
-  }
-  for (const bool mean : {true, false}) {
-    kinds.add(mean ? "padding holds the mean" : "padding holds a constant", {"padding_values"},
-              [=](Draft& d) {
-                const double constants[] = {1, -1, 0.5, 0.125, 7};
-                const double value = mean ? std::accumulate(d.c.x.begin(), d.c.x.end(), 0.0) /
-                                                static_cast<double>(d.c.x.size())
-                                          : constants[draw(d.random, 5)];
-                d.other = framed(d.c, rounded(d.pb.dtype, value));
-                d.wrong = right(d.seen());
-              });
   }
 }
 
