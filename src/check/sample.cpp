@@ -39,29 +39,26 @@ std::vector<std::int64_t> shuffled(std::int64_t count, std::mt19937_64& random) 
   return numbers;
 }
 
-// Draws entries that take taps, input and output channels in turn, each in an order of its own. As
-// many in a row as there are taps, c or k hit each of them; taps times as many hit each c and k of
-// each tap.
-class Diagonals {
- public:
-  Diagonals(const WgradProblem& pb, std::mt19937_64& random)
-      : taps_(shuffled(pb.taps(), random)),
-        c_(shuffled(pb.group_c(), random)),
-        k_(shuffled(pb.K, random)) {}
-
-  std::int64_t entry(std::int64_t i) const {
-    const std::int64_t taps = std::ssize(taps_), C = std::ssize(c_), K = std::ssize(k_);
+// Returns so many entries that take taps, input and output channels in turn, each in an order of
+// its own. As many in a row as there are taps, c or k hit each of them; taps times as many hit each
+// c and k of each tap.
+std::vector<std::int64_t> diagonals(const WgradProblem& pb, std::int64_t count,
+                                    std::mt19937_64& random) {
+  const std::int64_t taps = pb.taps(), C = pb.group_c(), K = pb.K;
+  const auto tap_order = shuffled(taps, random), c_order = shuffled(C, random),
+             k_order = shuffled(K, random);
+  std::vector<std::int64_t> entries;
+  for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t tap = i % taps, round = i / taps;
     // Taps begin at different channels; from one cycle to the next c meets other k.
     const std::int64_t c = (tap * C / taps + round + round / C) % C;
     const std::int64_t k = (tap * K / taps + round + 2 * (round / K)) % K;
-    return (taps_[static_cast<std::size_t>(tap)] * C + c_[static_cast<std::size_t>(c)]) * K +
-           k_[static_cast<std::size_t>(k)];
+    entries.push_back(
+        (tap_order[static_cast<std::size_t>(tap)] * C + c_order[static_cast<std::size_t>(c)]) * K +
+        k_order[static_cast<std::size_t>(k)]);
   }
-
- private:
-  std::vector<std::int64_t> taps_, c_, k_;
-};
+  return entries;
+}
 
 }  // namespace
 
@@ -72,9 +69,8 @@ Sample choose_entries(const WgradProblem& problem, std::int64_t wanted, std::uin
   sample.corners = std::ssize(corners);
   std::mt19937_64 random(seed);
   std::unordered_set<std::int64_t> chosen(corners.begin(), corners.end());
-  const Diagonals diagonals(problem, random);
-  for (std::int64_t i = 0; i < most && std::ssize(chosen) < most; ++i) {
-    chosen.insert(diagonals.entry(i));
+  for (const std::int64_t entry : diagonals(problem, most, random)) {
+    if (std::ssize(chosen) < most) chosen.insert(entry);
   }
   if (wanted > count / 2) {  // so many that drawing again and again would not end soon
     for (const std::int64_t index : shuffled(count, random)) {

@@ -1,7 +1,6 @@
 // inputs.cpp - finds by the form of the errors that x or dy are rounded before they are multiplied.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "check/diagnosis.hpp"
@@ -24,61 +23,55 @@ constexpr double kLeastSize = 0.5, kMostSize = 1.5;
 constexpr Sought kSought = {Structure::Form::inputs, 1.0 / 4, kLeastSize, 16};
 constexpr double kMostLeft = 1.0 / 16;  // of the squares; a diagnosis asks for the same
 
-// Holds some entries, spread evenly, and computes what their errors would be by each fault.
-class Losses {
- public:
-  Losses(const Suspect& suspect, std::size_t count) : pb_(suspect.problem) {
-    const std::vector<std::size_t> some = spread_positions(suspect.got.size(), count);
-    for (const std::size_t at : some) indices_.push_back(index_at(suspect.indices, at));
-    got_ = picked(suspect.got, some);
-    expected_ = picked(suspect.expected, some);
+// Some entries, spread evenly.
+struct Entries {
+  Entries(const Suspect& suspect, std::size_t count) : out(suspect.problem.out_dtype) {
+    const std::vector<std::size_t> at = spread_positions(suspect.got.size(), count);
+    for (const std::size_t each : at) indices.push_back(index_at(suspect.indices, each));
+    got = picked(suspect.got, at);
+    expected = picked(suspect.expected, at);
   }
 
-  // Returns one row for each fault.
-  std::vector<std::vector<double>> of(const std::vector<Fault>& faults,
-                                      const Images& images) const {
+  // Returns what their errors would be by each of the faults.
+  std::vector<std::vector<double>> lost_by(const std::vector<Fault>& faults,
+                                           const Images& images) const {
     std::vector<std::vector<double>> lost;
-    for (Expected& predicted : diagnosis::predictions(faults, indices_, images)) {
+    for (Expected& predicted : diagnosis::predictions(faults, indices, images)) {
       lost.push_back(std::move(predicted.values));
-      std::ranges::transform(lost.back(), expected_.values, lost.back().begin(), std::minus<>());
+      std::ranges::transform(lost.back(), expected.values, lost.back().begin(), std::minus<>());
     }
     return lost;
   }
 
-  // Tells whether what the fault does not explain is as large as the errors of right sums, or
-  // little of all errors.
-  bool explains(const std::vector<double>& lost) const {
-    double sum = 0, all = 0;
-    const EntryErrors errors = entries();
-    for (std::size_t i = 0; i < lost.size(); ++i) {
-      const auto& [error, unit, want] = errors.at(i);
-      const double rest = (error - lost[i]) / unit, whole = error / unit;
-      sum += rest * rest;
-      all += whole * whole;
-    }
-    const auto count = static_cast<double>(lost.size());
-    return sum <= kMostLeft * all ||
-           std::sqrt(sum / count) <= Tolerance().slack * group_factor(count);
-  }
+  EntryErrors errors() const { return errors_of(indices, expected, got, out); }
 
-  double squares_of_errors() const {
-    double sum = 0;
-    const EntryErrors errors = entries();
-    for (std::size_t i = 0; i < errors.count; ++i) sum += std::pow(errors.at(i).error, 2);
-    return sum;
-  }
-
-  EntryErrors entries() const { return errors_of(indices_, expected_, got_, pb_.out_dtype); }
-
- private:
-  const WgradProblem& pb_;
-  std::vector<std::int64_t> indices_;
-  std::vector<double> got_;
-  Expected expected_;
+  DType out;
+  std::vector<std::int64_t> indices;
+  std::vector<double> got;
+  Expected expected;
 };
 
-double squares(const std::vector<double>& values) {
-  return std::inner_product(values.begin(), values.end(), values.begin(), 0.0);
+// Tells whether what these losses leave of the errors is as large as the errors of right sums, or
+// little of all.
+bool explains(const std::vector<double>& lost, const EntryErrors& errors) {
+  Squares left, all;
+  for (std::size_t i = 0; i < lost.size(); ++i) {
+    const auto& [error, unit, want] = errors.at(i);
+    left.add((error - lost[i]) / unit);
+    all.add(error / unit);
+  }
+  return left.sum <= kMostLeft * all.sum ||
+         left.rms() <= Tolerance().slack * group_factor(left.count);
+}
+
+// Returns the root of the sum of squares of the losses, as a part of that of the errors.
+double part_of(const std::vector<double>& lost, const EntryErrors& errors) {
+  Squares of_lost, all;
+  for (std::size_t i = 0; i < lost.size(); ++i) {
+    of_lost.add(lost[i]);
+    all.add(errors.at(i).error);
+  }
+  return std::sqrt(of_lost.sum / all.sum);
 }
 
 }  // namespace
@@ -89,24 +82,25 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& im
   // Types of 8 bits are left to the diagnosis: they lose more than the errors of any order.
   const std::vector<Fault> faults = diagnosis::roundings(pb);
   if (faults.empty()) return {};
-  const Losses first(suspect, kFirst);
-  const std::vector<std::vector<double>> each = first.of(faults, images);
+  const Entries first(suspect, kFirst);
+  const std::vector<std::vector<double>> each = first.lost_by(faults, images);
   std::vector<Fault> left;
   for (std::size_t f = 0; f < faults.size(); ++f) {
-    const double part = std::sqrt(squares(each[f]) / first.squares_of_errors());
+    const double part = part_of(each[f], first.errors());
     if (part >= kLeastPart && part <= kMostPart) left.push_back(faults[f]);
   }
   if (left.empty()) return {};
   const double cost = static_cast<double>(term_count(pb)) * static_cast<double>(left.size());
   const double affordable = std::min(multiply_adds / cost, static_cast<double>(kMostEntries));
-  const Losses some(suspect, std::max(kLeastEntries, static_cast<std::size_t>(affordable)));
-  const std::vector<std::vector<double>> lost = some.of(left, images);
+  const Entries more(suspect, std::max(kLeastEntries, static_cast<std::size_t>(affordable)));
+  const EntryErrors errors = more.errors();
+  const std::vector<std::vector<double>> lost = more.lost_by(left, images);
   std::optional<Structure> found;
   for (std::size_t f = 0; f < left.size(); ++f) {
-    auto like = resemblance(pb, some.entries(), lost[f], kSought, Expected::Bias::none);
+    auto like = resemblance(pb, errors, lost[f], kSought, Expected::Bias::none);
     if (!like || like->kind != GroupKind::all) continue;
-    if (like->size < 0 || like->size > kMostSize) continue;
-    if (!some.explains(lost[f]) || (found && found->bits >= like->bits)) continue;
+    if (like->size < 0 || like->size > kMostSize || !explains(lost[f], errors)) continue;
+    if (found && found->bits >= like->bits) continue;
     found = std::move(like);
     found->text = left[f].text;
   }

@@ -61,53 +61,48 @@ struct Split {
 };
 
 // Lists splits of all pixels, each once: by images, rows and chunks, and by numbers of parts.
-class Splits {
- public:
-  explicit Splits(const WgradProblem& problem) : pixels_(term_count(problem)) {
-    const std::int64_t image = problem.out_pixels();
-    add_chunks(image, "each image", "each image");
-    for (std::int64_t count = 2; count < std::min(problem.N, kMostGroup); ++count) {
-      add_chunks(count * image, cat(count, " images each"), cat("every ", count, " images"));
-    }
-    add_chunks(problem.axis[2].out, "each row of pixels", "each row of pixels");
-    for (std::int64_t chunk = 16; chunk <= 8192; chunk *= 2) {
-      add_chunks(chunk, cat(chunk, " pixels each"), cat("every ", chunk, " pixels"));
-    }
-    for (std::int64_t count = 2; count <= std::min(pixels_, kMostSplits); ++count) {
-      // Splits have equal chunks and a shorter last one, or are as even as can be.
-      const std::string of = cat(count, " splits (split-K)"), each = "each of " + of;
-      add_chunks(ceil_div(pixels_, count), of, each);
-      add(
-          count, [&](std::int64_t i) { return pixels_ * i / count; }, of, each);
-    }
-    // A block of one pixel makes numpy's array_split; those of an inner loop are powers of two.
-    for (const std::int64_t block : {1, 64, 32, 128, 16}) add_even(block);
-  }
-
+std::vector<Split> splits_of(const WgradProblem& pb) {
+  const std::int64_t pixels = term_count(pb), image = pb.out_pixels();
   std::vector<Split> list;
-
- private:
+  std::set<std::vector<std::int64_t>> seen;
   // Adds so many parts, of which part i ends before end(i + 1).
-  template <typename End>
-  void add(std::int64_t count, const End& end, const std::string& parts, const std::string& each) {
+  const auto add = [&](std::int64_t count, const auto& end, const std::string& parts,
+                       const std::string& each) {
     // Parts of one pixel are products, whose rounding is another fault.
-    if (count < 2 || count >= pixels_) return;
+    if (count < 2 || count >= pixels) return;
     std::vector<std::int64_t> ends;
-    for (std::int64_t i = 1; i <= count; ++i) ends.push_back(std::min(end(i), pixels_));
-    if (seen_.insert(ends).second) list.push_back({ends, parts, each});
-  }
-  void add_chunks(std::int64_t chunk, const std::string& parts, const std::string& each) {
+    for (std::int64_t i = 1; i <= count; ++i)
+      ends.push_back(std::min<std::int64_t>(end(i), pixels));
+    if (seen.insert(ends).second) list.push_back({ends, parts, each});
+  };
+  const auto add_chunks = [&](std::int64_t chunk, const std::string& parts,
+                              const std::string& each) {
     add(
-        ceil_div(pixels_, chunk), [&](std::int64_t i) { return i * chunk; }, parts, each);
+        ceil_div(pixels, chunk), [&](std::int64_t i) { return i * chunk; }, parts, each);
+  };
+  add_chunks(image, "each image", "each image");
+  for (std::int64_t count = 2; count < std::min(pb.N, kMostGroup); ++count) {
+    add_chunks(count * image, cat(count, " images each"), cat("every ", count, " images"));
   }
-
-  // Parts take the same number of blocks each, or the first ones one more.
-  void add_even(std::int64_t block) {
-    const std::int64_t blocks = ceil_div(pixels_, block);
+  add_chunks(pb.axis[2].out, "each row of pixels", "each row of pixels");
+  for (std::int64_t chunk = 16; chunk <= 8192; chunk *= 2) {
+    add_chunks(chunk, cat(chunk, " pixels each"), cat("every ", chunk, " pixels"));
+  }
+  for (std::int64_t count = 2; count <= std::min(pixels, kMostSplits); ++count) {
+    // Splits have equal chunks and a shorter last one, or are as even as can be.
+    const std::string of = cat(count, " splits (split-K)"), each = "each of " + of;
+    add_chunks(ceil_div(pixels, count), of, each);
+    add(
+        count, [&](std::int64_t i) { return pixels * i / count; }, of, each);
+  }
+  // A block of one pixel makes numpy's array_split; those of an inner loop are powers of two.
+  for (const std::int64_t block : {1, 64, 32, 128, 16}) {
+    const std::int64_t blocks = ceil_div(pixels, block);
     for (std::int64_t count = 2; count <= std::min(blocks, kMostEven); ++count) {
       const std::string of =
           cat(count, " splits (split-K) of ",
               block == 1 ? std::string("even sizes") : cat("whole blocks of ", block, " pixels"));
+      // Parts take the same number of blocks each, or the first ones one more.
       const auto end = [&](std::int64_t i) {
         return (blocks / count * i + std::min(i, blocks % count)) * block;
       };
@@ -115,10 +110,8 @@ class Splits {
       add_chunks(ceil_div(blocks, count) * block, of, "each of " + of);
     }
   }
-
-  const std::int64_t pixels_;
-  std::set<std::vector<std::int64_t>> seen_;
-};
+  return list;
+}
 
 class Splitter {
  public:
@@ -135,9 +128,9 @@ class Splitter {
       const double own = evidence_.scale(sample_.at[e]);
       const double part_error = own / std::sqrt(static_cast<double>(split.ends.size()));
       double sum = 0, square = 0, slips = 0;
-      const auto store = [&](double value, double error) {
+      const auto store = [&](double value) {
         const double step = rounding_step(split.type, value);
-        const double share = std::min(1.0, error / step);
+        const double share = std::min(1.0, part_error / step);
         slips += share;
         square += share * step * step;
         return rounded(split.type, value);
@@ -147,9 +140,9 @@ class Splitter {
         const double part =
             sums_[e][static_cast<std::size_t>(end)] - sums_[e][static_cast<std::size_t>(begin)];
         if (split.stored == Stored::total) {
-          sum = store(sum + part, part_error);
+          sum = store(sum + part);
         } else if (part != 0) {
-          sum += store(part, part_error);
+          sum += store(part);
         }
         if (split.stored == Stored::both) sum = rounded(split.type, sum);
         begin = end;
@@ -162,8 +155,7 @@ class Splitter {
 
   std::optional<Finding> find() const {
     const WgradProblem& pb = evidence_.problem();
-    Splits splits(pb);
-    for (Split& split : splits.list) {
+    for (Split& split : splits_of(pb)) {
       evidence_.stop_if_late();
       for (const DType type : narrow_types(pb)) {
         for (const Stored stored : {Stored::parts, Stored::both, Stored::total}) {
