@@ -426,8 +426,7 @@ void PartSum::add_unit(const Block& block, const Unit& unit, Sums& sums) const {
         product[i] = to_double(x[x_lane[i]]) * to_double(dy[dy_lane[i]]);
       }
       for (std::size_t i = 0; i < parts; ++i) {
-        const std::complex<double>&a = of_line[i],
-              &b = weights_[3][static_cast<std::size_t>(q) * parts + i];
+        const Complex a = of_line[i], b = weight(3, q, i);
         sums.real[i] += (a.real() * b.real() - a.imag() * b.imag()) * product;
         sums.imaginary[i] += (a.real() * b.imag() + a.imag() * b.real()) * product;
       }

@@ -104,7 +104,7 @@ class SecondLook {
     for (std::size_t& at : some) at = positions[at];
     return some;
   }
-  std::vector<std::int64_t> indices_at(const Positions& positions) const {
+  std::vector<std::int64_t> indices_at(std::span<const std::size_t> positions) const {
     std::vector<std::int64_t> indices;
     indices.reserve(positions.size());
     for (const std::size_t at : positions) indices.push_back(index_at(indices_, at));
@@ -137,11 +137,10 @@ class SecondLook {
     std::vector<OrderWalk> walks;
     const auto most = static_cast<std::size_t>(PartSum::kEntriesAtOnce);
     for (std::size_t first = 0; first < positions.size(); first += most) {
-      const std::size_t end = std::min(first + most, positions.size());
-      const auto from = positions.begin() + static_cast<std::ptrdiff_t>(first);
-      const auto to = positions.begin() + static_cast<std::ptrdiff_t>(end);
-      PartSum sum(problem_, passes_.pool, indices_at({from, to}), parts_, rules_.summation);
-      passes_.run(sum, PartSum::memory_bytes(end - first));
+      const auto some =
+          std::span(positions).subspan(first).first(std::min(most, positions.size() - first));
+      PartSum sum(problem_, passes_.pool, indices_at(some), parts_, rules_.summation);
+      passes_.run(sum, PartSum::memory_bytes(some.size()));
       walks.insert(walks.end(), sum.walks().begin(), sum.walks().end());
     }
     return walks;

@@ -323,13 +323,12 @@ Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes) {
   const std::int64_t images = std::max<std::int64_t>(problem.N, 1);
   const std::int64_t bytes =
       (problem.x_count() + problem.dy_count()) / images * dtype_bytes(problem.dtype);
-  plan.schedule.blocks.chunks = plan.schedule.chunks;
-  plan.schedule.blocks.images = {0, images};
-  plan.schedule.blocks.axis = 0;
-  plan.schedule.blocks.step =
+  BlockGrid& blocks = plan.schedule.blocks;
+  blocks.chunks = plan.schedule.chunks;
+  blocks.images = {0, images};
+  blocks.step =
       std::clamp<std::int64_t>(budget_bytes / std::max<std::int64_t>(bytes, 1), 1, images);
-  plan.schedule.blocks.pieces = ceil_div(images, plan.schedule.blocks.step);
-  plan.schedule.blocks.count = plan.schedule.blocks.pieces;
+  blocks.count = blocks.pieces = ceil_div(images, blocks.step);
   return plan;
 }
 

@@ -316,7 +316,6 @@ std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts)
   faults.add_attributes();
   faults.add_groups();
   faults.add_left_out();
-  add_faults_of_layouts(faults);
   add_faults_of_inputs(faults, facts);
   return std::move(faults.list);
 }

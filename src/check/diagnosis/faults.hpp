@@ -56,10 +56,9 @@ std::vector<Axes> subsets(const WgradProblem& problem,
 std::string axis_names(const Axes& axes);  // "h and w"
 // Returns all that differ from the definition for this problem.
 std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts = {});
-// Adds those in which numbers or images of x and dy are taken for others, the usual ones first.
+// Adds those in which the memory is taken for another layout, parts of an image stand alone, or
+// numbers or images of x and dy are taken for others; of each the usual ones first.
 void add_faults_of_inputs(FaultList& to, const Facts& facts);
-// Adds those in which the memory is taken for another layout, or parts of an image stand alone.
-void add_faults_of_layouts(FaultList& to);
 // Returns those in which x, dy or both are rounded to a type of 16 bits or more.
 std::vector<Fault> roundings(const WgradProblem& problem);
 

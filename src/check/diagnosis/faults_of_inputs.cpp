@@ -216,14 +216,11 @@ std::vector<Fault> roundings(const WgradProblem& problem) {
 }
 
 void add_faults_of_inputs(FaultList& to, const Facts& facts) {
+  add_orders(to);
+  add_halos(to);
   add_treatments(to, facts);
   add_products(to);
   if (to.pb.N > 1) add_images(to);
-}
-
-void add_faults_of_layouts(FaultList& to) {
-  add_orders(to);
-  add_halos(to);
 }
 
 }  // namespace convgrad::diagnosis

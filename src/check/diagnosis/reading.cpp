@@ -235,11 +235,10 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
           const std::int64_t own = pixel++;
           const double value = dy[static_cast<std::size_t>(place_in_dy(own))];
           if (d == kNowhere || h == kNowhere || w == kNowhere) continue;
-          if (d == kPadding || h == kPadding || w == kPadding) {
-            visit(Term{0, value, own});
-            continue;
-          }
-          visit(Term{x[static_cast<std::size_t>(((n * D + d) * H + h) * W + w)], value, own});
+          const bool padding = d == kPadding || h == kPadding || w == kPadding;
+          const double seen =
+              padding ? 0 : x[static_cast<std::size_t>(((n * D + d) * H + h) * W + w)];
+          visit(Term{seen, value, own});
         }
       }
     }
