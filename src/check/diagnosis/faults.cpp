@@ -163,34 +163,26 @@ struct Faults : FaultList {
   }
 
   void add_outside() {
-    struct Row {
-      const char* name;
-      const char* text;
-      const char* cause;
-      Outside outside;
-    };
-    constexpr const char* kName = "padding_values";
-    const Row rows[] = {
-        {"padding_multiplied", "0 * out_backprop is added at taps outside input",
-         "NaN and Inf spread from the padding where it is stored as zeros", Outside::multiplied},
-        {kName, "padding repeats the edge of input instead of zeros",
-         "padding_mode='replicate', or coordinates that are clamped", Outside::edge},
-        {kName, "padding reflects input instead of zeros", "padding_mode='reflect'",
-         Outside::reflected},
-        {kName, "padding continues input on its other side instead of zeros",
-         "padding_mode='circular', or the next row in memory", Outside::wrapped}};
-    for (const Row& row : rows) {
+    const auto add_as = [&](Outside outside, const char* name, const char* text,
+                            const char* cause) {
       Reading reading = plain;
-      reading.outside = row.outside;
-      add(row.name, row.text, row.cause, reading);
-    }
+      reading.outside = outside;
+      add(name, text, cause, reading);
+    };
+    add_as(Outside::multiplied, "padding_multiplied",
+           "0 * out_backprop is added at taps outside input",
+           "NaN and Inf spread from the padding where it is stored as zeros");
+    constexpr const char* kName = "padding_values";
+    add_as(Outside::edge, kName, "padding repeats the edge of input instead of zeros",
+           "padding_mode='replicate', or coordinates that are clamped");
+    add_as(Outside::reflected, kName, "padding reflects input instead of zeros",
+           "padding_mode='reflect'");
+    add_as(Outside::wrapped, kName, "padding continues input on its other side instead of zeros",
+           "padding_mode='circular', or the next row in memory");
   }
 
   // Lists ways to number count channels that lie in groups.
-  struct Numbering {
-    const char* text;
-    Fault::Map map;
-  };
+  using Numbering = std::pair<const char*, Fault::Map>;
   static std::vector<Numbering> numberings(std::int64_t groups, std::int64_t count) {
     const std::int64_t each = count / groups;
     return {{"in reverse order",
@@ -206,21 +198,21 @@ struct Faults : FaultList {
 
   void add_groups() {
     if (pb.groups == 1) return;
-    for (const Numbering& n : numberings(pb.groups, pb.K)) {
-      add_moved("group_order", cat("its groups are ", n.text), "",
-                [pb = pb, map = n.map](std::int64_t index) {
-                  return index / pb.K * pb.K + map(index % pb.K);
-                });
-    }
     // Groups of the gradient only move; those of a tensor meet other groups, which takes new sums.
     const std::vector<Numbering> x = numberings(pb.groups, pb.C);
     const std::vector<Numbering> dy = numberings(pb.groups, pb.K);
+    for (const Numbering& n : dy) {
+      add_moved("group_order", cat("its groups are ", n.first), "",
+                [pb = pb, map = n.second](std::int64_t index) {
+                  return index / pb.K * pb.K + map(index % pb.K);
+                });
+    }
     for (std::size_t i = 0; i < x.size(); ++i) {
       for (const auto& [of_x, of_dy, which] : {std::tuple{true, false, "input"},
                                                {false, true, "out_backprop"},
                                                {true, true, "input and out_backprop"}}) {
-        list.push_back({"group_order", cat("the groups of ", which, " are ", x[i].text), "", plain,
-                        nullptr, of_x ? x[i].map : nullptr, of_dy ? dy[i].map : nullptr});
+        list.push_back({"group_order", cat("the groups of ", which, " are ", x[i].first), "", plain,
+                        nullptr, of_x ? x[i].second : nullptr, of_dy ? dy[i].second : nullptr});
       }
     }
   }

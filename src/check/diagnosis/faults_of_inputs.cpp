@@ -82,24 +82,17 @@ void add_treatments(FaultList& to, const Facts& facts) {
 }
 
 void add_products(FaultList& to) {
-  struct Row {
-    Treatment product;
-    const char* name;
-    const char* text;
-    const char* cause;
-  };
-  const Row rows[] = {
-      {Treatment::flushed, "subnormals_flushed",
-       "products are flushed to 0 where they are subnormal", "-ftz=true, or TensorFlow's CPU ops"},
-      {Treatment::bf16, "product_precision",
-       "products are rounded to bfloat16 before they are added", "a multiplication in bfloat16"},
-      {Treatment::f16, "product_precision", "products are rounded to float16 before they are added",
-       "a multiplication in float16 (__hmul2)"}};
-  for (const Row& row : rows) {
+  const auto add = [&](Treatment product, const char* name, const char* text, const char* cause) {
     Reading reading = to.plain;
-    reading.product = row.product;
-    to.add(row.name, row.text, row.cause, reading, row.product != Treatment::flushed);
-  }
+    reading.product = product;
+    to.add(name, text, cause, reading, product != Treatment::flushed);
+  };
+  add(Treatment::flushed, "subnormals_flushed",
+      "products are flushed to 0 where they are subnormal", "-ftz=true, or TensorFlow's CPU ops");
+  add(Treatment::bf16, "product_precision",
+      "products are rounded to bfloat16 before they are added", "a multiplication in bfloat16");
+  add(Treatment::f16, "product_precision", "products are rounded to float16 before they are added",
+      "a multiplication in float16 (__hmul2)");
   Reading reading = to.plain;
   reading.without_low = true;
   if (unit_roundoff(to.pb.dtype) >= 0x1p-17) return;

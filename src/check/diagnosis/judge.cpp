@@ -133,16 +133,9 @@ struct Trial {
   // Tells whether the number stands where the filling puts something else, and is that.
   bool replaced(std::size_t at, double value) const {
     const double result = e.got(at);
-    switch (filling.instead) {
-      case Instead::zero:
-        return result == 0;
-      case Instead::nan:
-        return std::isnan(result);
-      case Instead::finite:
-        return std::isfinite(result) && !std::isfinite(value);
-      default:
-        return false;
-    }
+    if (filling.instead == Instead::zero) return result == 0;
+    if (filling.instead == Instead::nan) return std::isnan(result);
+    return filling.instead == Instead::finite && std::isfinite(result) && !std::isfinite(value);
   }
 
   // Returns the bits by which an entry that is explained is told from a right one: how often its

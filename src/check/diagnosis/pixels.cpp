@@ -66,11 +66,6 @@ std::vector<Clue> clues_of(const Evidence& evidence, const Sample& sample) {
   return result;
 }
 
-// Tells whether a walk's ranges are single steps: two tiles in a row are no shape.
-bool is_single(const Pixels& walk) {
-  return walk.by == By::place || walk.by == By::tile || walk.by == By::image_tile;
-}
-
 // The usual forms come first, then those that fit best, to a bit; of equal ones the first.
 bool before(const Candidate& a, const Candidate& b) {
   const auto rank = [](const Candidate& c) {
@@ -195,7 +190,9 @@ struct Ranges {
     if (fine && walk.by != By::pixel) return;  // all of their ends are tried at first
     const std::vector<std::int64_t> at = ends(walk, fine);
     const Sums of = sums(walk, at);
-    each_pair(of, is_single(walk), [&](std::size_t begin, std::size_t end) {
+    // Ranges of these are single steps: two tiles in a row are no shape.
+    const bool single = walk.by == By::place || walk.by == By::tile || walk.by == By::image_tile;
+    each_pair(of, single, [&](std::size_t begin, std::size_t end) {
       // A range of all pixels is a zero or a factor, which fillings name.
       if (begin == 0 && end + 1 == at.size()) return;
       const auto off = misfit(of, begin, end);

@@ -32,15 +32,13 @@ constexpr double kLeastOdds = -1, kLeastOddsOfSmall = 8, kSmall = 0.5;
 // Returns the root mean square of the errors of values, in units of sum |x||dy|.
 double error_size(const Evidence& evidence, const Sample& sample,
                   const std::function<double(std::size_t)>& value) {
-  double squares = 0, count = 0;
+  Squares errors;
   for (std::size_t i = 0; i < sample.at.size(); ++i) {
     const double size = evidence.suspect().expected.magnitudes[sample.at[i]];
     const double error = value(i) - evidence.want(sample.at[i]);
-    if (!std::isfinite(error) || !(size > 0)) continue;
-    squares += std::pow(error / size, 2);
-    ++count;
+    if (std::isfinite(error) && size > 0) errors.add(error / size);
   }
-  return count > 0 ? std::sqrt(squares / count) : 0;
+  return errors.rms();
 }
 
 // Tells whether everything about the gradient is as sums in this type would leave it.

@@ -130,17 +130,17 @@ std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
     for (const Form& form : kForms) {
       evidence.stop_if_late();
       Expected predicted;
-      double squares = 0;
+      Squares misses;
       for (std::size_t first = 0; first < at.size(); first += taps) {
         const Matrix sums = summed(pb, {terms.data() + first, taps}, h.taps == 1 ? kNone : form,
                                    w.taps == 1 ? kNone : form, type);
         for (std::size_t tap = 0; tap < taps; ++tap) {
           const auto s = static_cast<std::size_t>(w.taps);
           predicted.values.push_back(sums[tap / s][tap % s]);
-          squares += std::pow(predicted.values.back() - evidence.want(at[first + tap]), 2);
+          misses.add(predicted.values.back() - evidence.want(at[first + tap]));
         }
       }
-      const double others = kOtherRoundings * std::sqrt(squares / static_cast<double>(at.size()));
+      const double others = kOtherRoundings * misses.rms();
       for (const std::size_t one : at) {
         predicted.scales.push_back(std::max(kLargerErrors * evidence.scale(one), others));
       }
