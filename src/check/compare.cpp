@@ -176,7 +176,6 @@ class Judge {
   bool any_finite_ = false;  // got with a finite want
 };
 
-// Judges error/scale by groups.
 class Groups {
  public:
   Groups(const WgradProblem& problem, double slack) : slack_(slack), squares_(problem) {}

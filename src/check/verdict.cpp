@@ -204,7 +204,6 @@ class SecondLook {
     return cut;
   }
 
-  // Compares these entries, with other scales.
   Comparison compare(const Subject& subject, const Positions& positions,
                      std::vector<double> scales) const {
     Expected some = picked(expected_, positions);

@@ -14,7 +14,6 @@ using Axis = AxisOrder::Axis;
 // The orders of FilterFormat, as 2-D filters have them.
 constexpr const char* kFormats[] = {"HWIO", "OIHW", "OHWI"};
 
-// Sets the steps of axes that lie in this order.
 std::vector<Axis> with_steps(std::vector<Axis> axes) {
   std::int64_t step = 1;
   for (std::size_t i = axes.size(); i-- > 0; step *= axes[i].extent) axes[i].step = step;

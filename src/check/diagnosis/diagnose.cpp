@@ -141,7 +141,6 @@ class Search {
     return predicted;
   }
 
-  // Predicts for these entries by each of the list.
   std::vector<Expected> predicted(const List& list, const Positions& at) {
     std::vector<std::int64_t> indices;
     for (const std::size_t position : at) indices.push_back(evidence_.index(position));

@@ -86,7 +86,6 @@ struct Faults : FaultList {
     const char *ignored, *more, *less;
   };
 
-  // Adds other values of an attribute.
   void add_values(const Attribute& of, const std::string& name, const std::string& why,
                   const char* cause, const Axes& axes, const Change& change) {
     const Reading reading = changed(axes, change);

@@ -185,7 +185,6 @@ struct Ranges {
     }
   }
 
-  // Adds the ranges of a walk that explain the errors.
   void find_by(const Pixels& walk, bool fine) {
     if (fine && walk.by != By::pixel) return;  // all of their ends are tried at first
     const std::vector<std::int64_t> at = ends(walk, fine);
