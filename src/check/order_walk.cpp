@@ -80,16 +80,6 @@ void transform(Complex* line, std::int64_t count, std::int64_t step, std::vector
   for (std::int64_t i = 0; i < count; ++i) line[i * step] = work[static_cast<std::size_t>(i)];
 }
 
-// Calls use(offset) for the first number of each line along an axis.
-template <typename Use>
-void for_lines(const Extents& extents, std::size_t axis, const Use& use) {
-  std::int64_t inner = 1, outer = 1;
-  for (std::size_t a = 0; a < 4; ++a) (a < axis ? outer : inner) *= a == axis ? 1 : extents[a];
-  for (std::int64_t o = 0; o < outer; ++o) {
-    for (std::int64_t i = 0; i < inner; ++i) use(o * inner * extents[axis] + i, inner);
-  }
-}
-
 // What chance makes the largest of so many squares with that mean, in each of kMostLaidOut entries,
 // but once in e^7 times.
 double by_chance(double mean, double count) {
@@ -164,11 +154,13 @@ std::vector<float> transformed(const std::vector<float>& terms, const Extents& p
   std::vector<Complex> wave(static_cast<std::size_t>(volume(padded))), work;
   auto from = terms.begin();
   for_places(places, [&](const Extents& at) { wave[place_in(padded, at)] = *from++; });
-  for (std::size_t axis = 0; axis < 4; ++axis) {
-    if (padded[axis] == 1) continue;
-    for_lines(padded, axis, [&](std::int64_t first, std::int64_t step) {
-      transform(wave.data() + first, padded[axis], step, work);
-    });
+  std::int64_t step = std::ssize(wave);  // from one number of a line to the next
+  for (const std::int64_t extent : padded) {
+    step /= extent;
+    for (std::int64_t plane = 0; extent > 1 && plane < std::ssize(wave); plane += step * extent) {
+      for (std::int64_t i = 0; i < step; ++i)
+        transform(wave.data() + plane + i, extent, step, work);
+    }
   }
   std::vector<float> powers(wave.size());
   std::transform(wave.begin() + 1, wave.end(), powers.begin() + 1,

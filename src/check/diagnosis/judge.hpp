@@ -7,9 +7,6 @@
 
 namespace convgrad::diagnosis {
 
-// One element tells at most the bits of a float32.
-inline constexpr double kMostBits = 24;
-
 // Predicted values explain the suspect as they are, with another fault on top that is read off the
 // gradient (a factor, a narrow type, a part that is 0), or only in one place.
 struct Fit {
