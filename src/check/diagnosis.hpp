@@ -24,8 +24,8 @@ struct Suspect {
 };
 
 // match: every entry that was checked is within rounding of what the fault would give. bits: it is
-// equal to that, bit by bit. size: only the errors' size is what the fault makes.
-enum class Certainty : std::uint8_t { match, bits, size };
+// equal to that, bit by bit.
+enum class Certainty : std::uint8_t { match, bits };
 
 struct Finding {
   std::string fault;  // "filter_flipped", "filter_flipped+zero"; docs/faults.md lists them

@@ -235,8 +235,7 @@ class SecondLook {
     Diagnosis found;
     search(subject, expected_,
            [&](const Suspect& suspect) { found = diagnose(suspect, *passes_.images, budget()); });
-    return std::ranges::any_of(found.findings,
-                               [](const Finding& f) { return f.certainty != Certainty::size; });
+    return !found.findings.empty();
   }
 
   // Looks for structure in errors whose size the wide scales allow.

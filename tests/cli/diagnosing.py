@@ -49,10 +49,10 @@ class DiagnosisTest(CliTest):
         """The gradient that other attributes or tensors give, in TensorFlow's order."""
         return self.problem.but(**changes).expected()
 
-    def seen(self, x, dy, order=slice(None)):
-        """(tap, x, dy) of each pixel that a tap sees, pixel by pixel in some order; x and dy broadcast to [g, c, k]."""
+    def seen(self, x, dy):
+        """(tap, x, dy) of each pixel that a tap sees, pixel by pixel; x and dy broadcast to [g, c, k]."""
         p = self.problem
-        for n, *out in list(np.ndindex(*dy.shape[:-1]))[order]:
+        for n, *out in np.ndindex(*dy.shape[:-1]):
             for tap in np.ndindex(*p.taps):
                 at = [o * s - b + t * d for o, s, b, t, d in
                       zip(out, p.strides, p.before, tap, p.dilations)]

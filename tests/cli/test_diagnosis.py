@@ -72,7 +72,7 @@ class Faults(DiagnosisTest):
         each = p.k // p.groups
         blocks = self.dw.reshape(*self.dw.shape[:3], p.groups, each)
         self.names(blocks[..., [2, 0, 3, 1], :].reshape(self.dw.shape), "group_order",
-                   "its groups are in the order 2,0,3,1")
+                   "group 0 holds 2, group 1 holds 0, group 2 holds 3, group 3 holds 1")
 
     def test_group_order_of_the_tensors(self):
         p = self.use(normal_problem(c=8, k=12, groups=4))
@@ -91,11 +91,11 @@ class Faults(DiagnosisTest):
                                ({"dy": interleaved(p.dy)}, "out_backprop")):
             self.names(self.wrong(**changes), "group_order", f"the groups of {which} are interleaved", whole=False)
 
-    def half_sums(self, kind, order=slice(None), fused=False):
-        """Sums of float16 (or float32) numbers, pixel by pixel in some order."""
+    def half_sums(self, kind, fused=False):
+        """Sums of float16 (or float32) numbers, pixel by pixel."""
         p = self.problem
         dw = np.zeros((*p.taps, p.c // p.groups, p.k), kind)
-        for tap, x, dy in self.seen(p.x.astype(kind), p.dy.astype(kind), order):
+        for tap, x, dy in self.seen(p.x.astype(kind), p.dy.astype(kind)):
             parts = x.astype("f8") * dy if fused else x * dy
             dw[tap] = (dw[tap] + np.moveaxis(parts, 0, 1).reshape(dw[tap].shape)).astype(kind)
         return dw.astype("f8").reshape(self.dw.shape)
@@ -110,13 +110,6 @@ class Faults(DiagnosisTest):
                 self.assertEqual(found[0]["certainty"], "bits")
                 self.assertRegex(lines[0], "^the result matches bit by bit if sums are "
                                            "rounded to float16 after each addition")
-
-    def test_half_precision_sums_in_another_order(self):
-        self.use(normal_problem(n=4, size=(16, 15), strides=(1, 1), dilations=(1, 1), dtype="float16"))
-        lines = self.verify(self.half_sums("f2", slice(None, None, -1)))
-        found = self.report["findings"]
-        self.assertEqual([(f["fault"], f["certainty"]) for f in found], [("low_precision_sums", "size")], lines)
-        self.assertRegex(lines[0], "^the result has errors of the size that it has if sums are rounded to float16 ")
 
     def test_float32_sums_of_float64(self):
         self.use(normal_problem(n=4, size=(12, 11)), "float64")
@@ -137,8 +130,8 @@ class Places(DiagnosisTest):
         values = put(self.dw, ((0, 1, slice(16), slice(16)), self.dw[1, 1, :16, :16]))
         self.names(single(values), "copied", "16x16 tile c 0-15, k 0-15 of tap (0,1) holds c 0-15, "
                                              "k 0-15 of tap (1,1)", whole=False)
-        for values, text in ((self.dw[..., ::-1], "in reverse order"), (np.roll(self.dw, -4, -1), "shifted by 4")):
-            self.names(single(values), "channel_order", f"its output channels are {text}", whole=False)
+        for values, first in ((self.dw[..., ::-1], 34), (np.roll(self.dw, -4, -1), 4)):
+            self.names(single(values), "channel_order", f"output channel k 0 holds k {first}, ", whole=False)
 
     def test_a_fault_in_one_place(self):
         self.use_tiles()

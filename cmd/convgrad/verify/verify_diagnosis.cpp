@@ -49,14 +49,8 @@ bool is_accepted(const std::string& faults, const std::string& accept) {
   });
 }
 
-std::string certainty_name(Certainty certainty) {
-  return certainty == Certainty::bits ? "bits" : certainty == Certainty::size ? "size" : "match";
-}
-
 std::string finding_line(const std::string& subject, const Finding& f, std::int64_t count) {
-  const char* verb = f.certainty == Certainty::bits   ? " matches bit by bit if "
-                     : f.certainty == Certainty::size ? " has errors of the size that it has if "
-                                                      : " matches if ";
+  const char* verb = f.certainty == Certainty::bits ? " matches bit by bit if " : " matches if ";
   const std::string checked =
       f.checked == count ? cat("all ", count) : cat(f.checked, " of ", count);
   return cat("diagnosis: ", subject, verb, f.text, " (", checked, " elements checked)",
@@ -191,7 +185,7 @@ Json DiagnosisReport::json() const {
                                 {"fault", f.fault},
                                 {"text", f.text},
                                 {"cause", f.cause},
-                                {"certainty", certainty_name(f.certainty)},
+                                {"certainty", f.certainty == Certainty::bits ? "bits" : "match"},
                                 {"checked", f.checked},
                                 {"of", of}});
   }
@@ -214,7 +208,7 @@ void name_causes(const VerifyCommand& options, const Judged& judged,
     if (verdict.comparison.match()) continue;
     const std::string name = subject_name(judged, *subjects[i]);
     for (const auto& [subject, finding] : found.findings) {
-      if (subject != name || finding.certainty == Certainty::size) continue;
+      if (subject != name) continue;
       if (finding.covers_all && is_accepted(finding.fault, options.verify.accept)) {
         verdict.accepted = finding.fault;
         verdict.cause = finding.text;

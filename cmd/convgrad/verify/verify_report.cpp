@@ -128,15 +128,13 @@ std::string structure_text(const VerifyReport& r, const Structure& s) {
 // Returns what is wrong besides elements that fail by themselves, or "".
 std::string reason_text(const VerifyReport& r, const Compared& v) {
   const Comparison& c = v.comparison;
-  if (v.cut && v.cut->longest_sum == 0) {
-    return "reason: adders: errors are those of 3xTF32 on tensor cores, whose adders cut digits "
-           "off; --adders tensor-core accepts it";
-  }
   if (v.cut) {
-    return cat(
-        "reason: adders: errors are those of sums on tensor cores, whose adders cut digits "
-        "off, of up to ",
-        v.cut->longest_sum, " terms at a time; --longest-sum ", v.cut->longest_sum, " accepts it");
+    const std::int64_t n = v.cut->longest_sum;
+    return cat("reason: adders: errors are those of ", n > 0 ? "sums" : "3xTF32",
+               " on tensor cores, whose adders cut digits off",
+               n > 0 ? cat(", of up to ", n, " terms at a time; --longest-sum ", n)
+                     : std::string("; --adders tensor-core"),
+               " accepts it");
   }
   if (c.structure) return structure_text(r, *c.structure);
   return is_accuracy(r, c) ? accuracy_text(r, c) : "";
@@ -268,7 +266,7 @@ std::string next_step(const VerifyReport& r, const Comparison& c) {
   std::vector<std::string> steps;
   if (!r.diagnosis->findings.empty()) {
     const Finding& first = r.diagnosis->findings[0].finding;
-    if (!first.only_rounds || first.certainty == Certainty::size) return "";
+    if (!first.only_rounds) return "";
     if (first.covers_all) {
       return cat("next: --accept ", first.fault, " if the kernel does so on purpose");
     }
@@ -280,9 +278,6 @@ std::string next_step(const VerifyReport& r, const Comparison& c) {
     steps.emplace_back("a second run as another --result shows whether it repeats");
   }
   if (v.results.empty()) steps.emplace_back("--algorithm NAME tries another kernel");
-  if (v.longest_sum && is_accuracy(r, c)) {
-    steps.emplace_back("a larger --longest-sum N grants longer sums");
-  }
   return listed("next: ", steps);
 }
 

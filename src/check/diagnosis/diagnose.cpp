@@ -4,7 +4,6 @@
 
 #include "base/integers.hpp"
 #include "check/diagnosis/search.hpp"
-#include "check/sample.hpp"
 
 namespace convgrad {
 namespace diagnosis {
@@ -78,12 +77,7 @@ class Search {
          [&] { keep(find_partials(judge_, sample, settled() || rounded_once())); }},
         {Stage::unsettled, true, [&] { try_found(find_alternatives(evidence_, sample)); }},
         {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, of)); }},
-        {Stage::unfitted, false, [&] { try_pairs(faults); }},
-        // Entries that are chosen for large errors would make narrow sums' too large.
-        {Stage::unfitted, true, [&] {
-           keep(find_size(evidence_,
-                          by_terms(spread_positions(evidence_.size(), sample.at.size()))));
-         }}};
+        {Stage::unfitted, false, [&] { try_pairs(faults); }}};
     for (const Finder& finder : finders) {
       if (finder.needs_sample && sample.at.empty()) continue;
       if (finder.stage == Stage::unsettled && settled()) continue;
@@ -252,26 +246,21 @@ class Search {
   }
 
   Sample sampled() {
-    const std::int64_t terms = term_count(evidence_.problem());
+    const std::int64_t count = term_count(evidence_.problem());
     const auto entries = static_cast<std::size_t>(std::max<std::int64_t>(
-        0, std::min<std::int64_t>({kMostTerms / terms, std::int64_t{kSampled},
+        0, std::min<std::int64_t>({kMostTerms / count, std::int64_t{kSampled},
                                    static_cast<std::int64_t>(budget_ / 8 / cost(1))})));
     if (entries == 0) ++result_.untried;
-    Positions at = evidence_.choose(entries);
+    Sample sample = {evidence_.choose(entries), {}};
     // The first entries rule most out, where they have errors.
-    std::ranges::stable_sort(
-        at, [&](std::size_t a, std::size_t b) { return evidence_.error(a) > evidence_.error(b); });
-    return at.empty() ? Sample() : by_terms(std::move(at));
-  }
-
-  Sample by_terms(Positions at) {
-    Sample sample;
-    sample.at = std::move(at);
+    std::ranges::stable_sort(sample.at, [&](std::size_t a, std::size_t b) {
+      return evidence_.error(a) > evidence_.error(b);
+    });
     std::vector<EntryTerms> wanted;
     for (const std::size_t position : sample.at) {
       wanted.push_back(entry_terms(evidence_.problem(), evidence_.index(position)));
     }
-    sample.terms = terms(wanted);
+    if (!wanted.empty()) sample.terms = terms(wanted);
     return sample;
   }
 

@@ -1,6 +1,6 @@
 // partials.cpp - finds sums that were rounded to a narrower type on the way: after each addition,
-// or where the parts of a split sum are stored. Added pixel by pixel they can be repeated to the
-// bit; find_size() has those in any other order.
+// or where the parts of a split sum are stored. Only sums that are added pixel by pixel, or in such
+// parts, can be repeated.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -24,6 +24,34 @@ constexpr std::size_t kFirstLook = 3;
 // of two numbers, which one in 2^13 parts of bfloat16 and 2^10 of float16 does by as much as
 // float32 sums are off. Entries within kRightAnyway are right whatever is said of them.
 constexpr double kMostSlips = 0.1, kRightAnyway = 3;
+
+// A sum is rounded to a type after each addition.
+struct NarrowSum {
+  DType type;
+  bool inputs = false, fused = false;  // x and dy are rounded to it too; the product is not
+};
+
+// Returns such a sum of the terms from begin to end.
+double simulated(const Terms& terms, const NarrowSum& how, std::size_t begin = 0,
+                 std::size_t end = SIZE_MAX) {
+  double sum = 0;
+  for (std::size_t i = begin; i < std::min(end, terms.x.size()); ++i) {
+    // A tap outside x adds nothing, also where dy rounds to an infinity.
+    if (terms.x[i] == 0 && std::isfinite(terms.dy[i])) continue;
+    const double x = how.inputs ? rounded(how.type, terms.x[i]) : terms.x[i];
+    const double dy = how.inputs ? rounded(how.type, terms.dy[i]) : terms.dy[i];
+    const double next = how.fused ? std::fma(x, dy, sum) : sum + rounded(how.type, x * dy);
+    sum = rounded(how.type, next);
+  }
+  return sum;
+}
+
+// Returns the types that sums may have been rounded to by mistake.
+std::vector<DType> narrow_types(const WgradProblem& pb) {
+  std::vector<DType> types = {DType::f16, DType::bf16};
+  if (pb.dtype == DType::f64) types.push_back(DType::f32);
+  return types;
+}
 
 std::vector<NarrowSum> variants(const WgradProblem& pb) {
   std::vector<DType> types = narrow_types(pb);
@@ -285,19 +313,6 @@ class Splitter {
 };
 
 }  // namespace
-
-double simulated(const Terms& terms, const NarrowSum& how, std::size_t begin, std::size_t end) {
-  double sum = 0;
-  for (std::size_t i = begin; i < std::min(end, terms.x.size()); ++i) {
-    // A tap outside x adds nothing, also where dy rounds to an infinity.
-    if (terms.x[i] == 0 && std::isfinite(terms.dy[i])) continue;
-    const double x = how.inputs ? rounded(how.type, terms.x[i]) : terms.x[i];
-    const double dy = how.inputs ? rounded(how.type, terms.dy[i]) : terms.dy[i];
-    const double next = how.fused ? std::fma(x, dy, sum) : sum + rounded(how.type, x * dy);
-    sum = rounded(how.type, next);
-  }
-  return sum;
-}
 
 std::optional<Finding> find_partials(const Judge& judge, const Sample& sample, bool bits_only) {
   // What repeats to the bit leaves no doubt, so it comes before what matches.

@@ -24,19 +24,8 @@ using TermsOf = std::function<std::vector<Terms>(std::span<const EntryTerms>)>;
 // Finds Winograd's algorithm with tiles in 16 bits.
 std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
                                      const TermsOf& terms_of);
-// A sum that is rounded to a type after each addition.
-struct NarrowSum {
-  DType type;
-  bool inputs = false, fused = false;  // x and dy are rounded to it too; the product is not
-};
-// Returns such a sum of the terms from begin to end.
-double simulated(const Terms& terms, const NarrowSum& how, std::size_t begin = 0,
-                 std::size_t end = SIZE_MAX);
 // Finds sums that were rounded to a narrower type on the way; bits_only: only those that are the
 // same bit by bit.
 std::optional<Finding> find_partials(const Judge& judge, const Sample& sample, bool bits_only);
-// Returns the types that sums may have been rounded to by mistake.
-std::vector<DType> narrow_types(const WgradProblem& problem);
-std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample);
 
 }  // namespace convgrad::diagnosis

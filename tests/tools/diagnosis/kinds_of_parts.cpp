@@ -255,6 +255,15 @@ void add_scales(Kinds& kinds) {
         if (d.pb.C < 2 || d.pb.K < 2) return d.skip();
         if (which.x) scale(d.pb, d.seen().x, d.pb.C, form);
         if (which.dy) scale(d.pb, d.seen().dy, d.pb.K, form);
+        const auto same = [&](const Values& own, const Values& scaled) {
+          return std::ranges::equal(own, scaled, {},
+                                    [](double v) { return small_float(v, 4, -6, 448); });
+        };
+        // Powers of two may change nothing.
+        if (!form.whole && (!which.x || same(d.c.x, d.seen().x)) &&
+            (!which.dy || same(d.c.dy, d.seen().dy))) {
+          return d.skip();
+        }
         d.seen().pb.dtype = DType::f64;  // what was scaled is of no type
         d.seen().pb.out_dtype = DType::f64;
         d.words = "scale";

@@ -116,6 +116,7 @@ void add_parts(Kinds& kinds) {
   kinds.add_part("two places 0", {"zero"}, [](Draft& d, Values& dw) {
     const std::int64_t K = d.pb.K, cells = d.pb.group_c() * K, last = d.pb.taps() - 1;
     if (d.pb.op == Op::depthwise || last < 2 || K < 3) return d.skip();
+    if (at(dw, 0) == 0 || at(dw, last * cells + K - 1) == 0) return d.skip();  // as by padding
     fill(dw, 0, [=](std::int64_t i) {
       return (i / cells == 0 && i % K == 0) || (i / cells == last && i % K == K - 1);
     });

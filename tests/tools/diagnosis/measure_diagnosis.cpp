@@ -43,7 +43,7 @@ Verdict judge(const Kind& kind, const std::string& words, const WgradProblem& pb
     if (named && said.find(words) != std::string::npos) return Verdict::named;
     misworded = misworded || named;
     // It predicts every element to within rounding.
-    equivalent = equivalent || (f.certainty != Certainty::size && f.checked == pb.dw_count());
+    equivalent = equivalent || f.checked == pb.dw_count();
   }
   if (found.findings.empty()) return Verdict::unnamed;
   return equivalent && !misworded ? Verdict::equivalent : Verdict::wrong;
