@@ -322,18 +322,6 @@ class VerifyCase {
   Verdicts verdicts_;
 };
 
-void check_scope(const VerifyCommand& options) {
-  const VerifyOptions& v = options.verify;
-  // A variable may hold the seed of other commands, which is no mistake here.
-  if (v.seed && !v.sample && options.variables.count("--seed") == 0) {
-    misuse("--seed: expected only with --sample");
-  }
-  check_difference(v.save_diff);
-  if (v.sample && !v.save_diff.empty()) {
-    misuse("--save-diff: given with --sample, but it shows all elements");
-  }
-}
-
 void check_golden(const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
   if (!v.update_golden) return;
@@ -354,7 +342,14 @@ void check_options(const VerifyCommand& options) {
   if (options.problem.output == "-") {
     misuse("--output -: standard output is for the verdict", Hint("name a file"));
   }
-  check_scope(options);
+  // A variable may hold the seed of other commands, which is no mistake here.
+  if (v.seed && !v.sample && options.variables.count("--seed") == 0) {
+    misuse("--seed: expected only with --sample");
+  }
+  check_difference(v.save_diff);
+  if (v.sample && !v.save_diff.empty()) {
+    misuse("--save-diff: given with --sample, but it shows all elements");
+  }
   check_golden(options);
 }
 

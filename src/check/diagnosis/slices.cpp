@@ -13,13 +13,12 @@ namespace {
 // The tile is that of WMMA fragments; the other numbers bound the time, and the length of a line.
 constexpr std::int64_t kMostSlices = 1 << 16, kTile = 16;
 constexpr std::size_t kMostComparisons = std::size_t{1} << 24;
-constexpr std::size_t kMostNamed = 16, kMostCopies = 3;
+constexpr std::size_t kMostNamed = 4;
 constexpr const char* kTapOrder = "tap_order";
 
 // A slicing cuts the gradient into equal parts: all entries of a tap, a channel, a group, a tile.
 struct Slicing {
   std::string order, name;  // "tap_order", "tap"
-  char letter;
   std::int64_t count;
   Fault::Map slice;                               // of an index
   std::function<std::string(std::size_t)> label;  // of a slice
@@ -47,14 +46,12 @@ std::vector<Slicing> slicings(const WgradProblem& pb) {
   };
   // find_slices() takes the first that explains all, so larger parts come before smaller ones.
   return {
-      {"group_order", "group", 'g', pb.groups, [=](std::int64_t i) { return i % K / Kg; },
-       number("")},
-      {kTapOrder, "tap", 't', pb.taps(), [=](std::int64_t i) { return i / (Cg * K); }, tap_label},
-      {"channel_order", "output channel", 'k', K, [=](std::int64_t i) { return i % K; },
-       number("k ")},
-      {"channel_order", "input channel", 'c', Cg, [=](std::int64_t i) { return i / K % Cg; },
+      {"group_order", "group", pb.groups, [=](std::int64_t i) { return i % K / Kg; }, number("")},
+      {kTapOrder, "tap", pb.taps(), [=](std::int64_t i) { return i / (Cg * K); }, tap_label},
+      {"channel_order", "output channel", K, [=](std::int64_t i) { return i % K; }, number("k ")},
+      {"channel_order", "input channel", Cg, [=](std::int64_t i) { return i / K % Cg; },
        number("c ")},
-      {"tile_order", "16x16 tile", 't', pb.taps() * tiles,
+      {"tile_order", "16x16 tile", pb.taps() * tiles,
        [=](std::int64_t i) {
          return i / (Cg * K) * tiles + i / K % Cg / kTile * tiles_k + i % K / kTile;
        },
@@ -90,47 +87,14 @@ std::vector<std::size_t> contents(const Evidence& evidence, const Slices& slices
   return moved > 0 ? result : std::vector<std::size_t>();
 }
 
-std::string order_text(const Slicing& s, const std::vector<std::size_t>& from) {
-  const std::size_t n = from.size();
-  const auto all = [&](const std::function<std::size_t(std::size_t)>& map) {
-    for (std::size_t i = 0; i < n; ++i) {
-      if (from[i] != map(i)) return false;
-    }
-    return true;
-  };
-  Positions moved;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (from[i] != i) moved.push_back(i);
-  }
-  if (moved.size() == 2) {
-    return cat("the ", s.name, "s ", s.label(moved[0]), " and ", s.label(moved[1]),
-               " are exchanged");
-  }
-  if (all([&](std::size_t i) { return (i ^ 1) < n ? i ^ 1 : i; })) {
-    return cat("the ", s.name, "s are exchanged in pairs, ", s.letter, " and ", s.letter, "^1");
-  }
-  if (all([&](std::size_t i) { return n - 1 - i; })) {
-    return cat("its ", s.name, "s are in reverse order");
-  }
-  if (all([&](std::size_t i) { return (i + from[0]) % n; })) {
-    return cat("its ", s.name, "s are shifted by ", from[0]);
-  }
+std::string contents_text(const Slicing& s, const std::vector<std::size_t>& from) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(n, kMostNamed); ++i) {
-    text += cat(i > 0 ? "," : "", s.letter == 't' ? s.label(from[i]) : cat(from[i]));
-  }
-  return cat("its ", s.name, "s are in the order ", text, n > kMostNamed ? ",..." : "");
-}
-
-std::string copies_text(const Slicing& s, const std::vector<std::size_t>& from) {
-  std::string text;
-  std::size_t copies = 0;
+  std::size_t moved = 0;
   for (std::size_t i = 0; i < from.size(); ++i) {
-    if (from[i] == i || copies++ >= kMostCopies) continue;
+    if (from[i] == i || moved++ >= kMostNamed) continue;
     text += cat(text.empty() ? "" : ", ", s.name, " ", s.label(i), " holds ", s.label(from[i]));
   }
-  return copies > kMostCopies ? cat(text, " and ", copies - kMostCopies, " more hold others")
-                              : text;
+  return moved > kMostNamed ? cat(text, " and ", moved - kMostNamed, " more hold others") : text;
 }
 
 // A scope is the entries among which slices may stand in others' places: all, or those of the
@@ -185,8 +149,7 @@ std::optional<Fault> moved_slices(const Evidence& evidence, const Slicing& s, co
     const std::size_t source = scope.has[at] ? slices[from[own]][offset[at]] : at;
     sources->push_back(static_cast<std::int64_t>(source));
   }
-  Fault fault = {permuted ? s.order : "copied",
-                 (permuted ? order_text(s, from) : copies_text(s, from)) + scope.text,
+  Fault fault = {permuted ? s.order : "copied", contents_text(s, from) + scope.text,
                  permuted ? "an index that is computed in another order"
                           : "a wrong offset, or a stale tile of shared memory: a missing "
                             "__syncthreads",
