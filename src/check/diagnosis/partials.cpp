@@ -97,7 +97,7 @@ std::vector<Split> splits_of(const WgradProblem& pb) {
   const auto add = [&](std::int64_t count, const auto& end, const std::string& parts,
                        const std::string& each) {
     // Parts of one pixel are products, whose rounding is another fault.
-    if (count < 2 || count >= pixels) return;
+    if (count < 2 || 2 * count > pixels) return;
     std::vector<std::int64_t> ends;
     for (std::int64_t i = 1; i <= count; ++i)
       ends.push_back(std::min<std::int64_t>(end(i), pixels));

@@ -83,8 +83,10 @@ void add_inputs(Kinds& kinds) {
   });
   for (const DType type : {DType::f16, DType::bf16}) {
     const Round narrow = [=](double v) { return rounded(type, v); };
-    kinds.add(cat("products ", dtype_name(type)), {"product_precision"},
-              [=](Draft& d) { d.wrong.product = narrow; });
+    kinds.add(cat("products ", dtype_name(type)), {"product_precision"}, [=](Draft& d) {
+      const DType sums = accumulator_dtype(d.pb.dtype);  // in which it is multiplied
+      d.wrong.product = [=](double v) { return narrow(rounded(sums, v)); };
+    });
     kinds.add(cat(dtype_name(type), " inputs in one image"), kPrecision, [=](Draft& d) {
       if (d.pb.N < 2 || unit_roundoff(d.pb.dtype) >= unit_roundoff(type)) return d.skip();
       const std::int64_t n = draw(d.random, d.pb.N);
