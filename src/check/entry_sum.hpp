@@ -44,9 +44,9 @@ struct EntrySum {
 
   void add(double x, double dy, const SumRules& rules) {
     if (rules.compensated) {
-      run.add<true, true, false, true>(x, dy);
+      run.add<true, true, false>(x, dy);
     } else {
-      run.add<false, true, false, true>(x, dy);
+      run.add<false, true, false>(x, dy);
       plain_run += static_cast<float>(x) * static_cast<float>(dy);
     }
     const bool looked_at = ++pixels % kBatchPixels == 0;

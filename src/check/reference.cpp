@@ -30,26 +30,9 @@ struct Pending {
   double* dy_row(std::int64_t row) const { return dy.as<double>() + row; }
   float* plain_row(std::int64_t row) const { return plain.as<float>() + row; }
   std::int64_t pixels = 0;
-  bool zeros = false;  // in dy
   const Scalar* x[kBatchPixels] = {};
   Buffer dy, plain;
 };
-
-// Widens neighbouring channels of dy. Returns whether one is 0.
-template <typename Scalar>
-bool widen_row(const Scalar* first, std::int64_t step, std::int64_t count, double* row,
-               float* plain) {
-  if constexpr (std::is_same_v<Scalar, float>) {
-    if (step == 1) return widen(first, count, row, plain);
-  }
-  bool zeros = false;
-  for (std::int64_t k = 0; k < count; ++k) {
-    row[k] = to_double(first[k * step]);
-    plain[k] = static_cast<float>(row[k]);
-    zeros = zeros || row[k] == 0;
-  }
-  return zeros;
-}
 
 }  // namespace
 
@@ -105,8 +88,7 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
   std::int64_t pixels = pixels_[static_cast<std::size_t>(at.tap)];
   const auto add_pending = [&] {
     const TermBatch batch = {next.pixels,       Kg,    next.dy_row(0),
-                             next.plain_row(0), every, pixels % kBatchPixels == 0,
-                             next.zeros};
+                             next.plain_row(0), every, pixels % kBatchPixels == 0};
     for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
       double values[kBatchPixels];
       for (std::int64_t i = 0; i < next.pixels; ++i) {
@@ -116,7 +98,6 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
       add_batch(batch, values, sums_from(cell));
     }
     next.pixels = 0;
-    next.zeros = false;
     if (longest == 0 || pixels % longest != 0) return;
     for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
       restart(sums_from((at.tap * Cg + c) * pb.K + at.group * Kg), Kg);
@@ -127,7 +108,10 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
     float* const plain = next.plain_row(next.pixels * Kg);
     const std::int64_t step = block.dy_strides.c;
     const Scalar* const first = dy_at + at.group * Kg * step;
-    next.zeros = widen_row(first, step, Kg, row, plain) || next.zeros;
+    for (std::int64_t k = 0; k < Kg; ++k) {
+      row[k] = to_double(first[k * step]);
+      plain[k] = static_cast<float>(row[k]);
+    }
     next.x[next.pixels++] = x_at;
     ++pixels;
     if (pixels % kBatchPixels == 0 || (longest > 0 && pixels % longest == 0)) add_pending();

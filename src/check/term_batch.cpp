@@ -51,8 +51,7 @@ CONVGRAD_INLINE std::int64_t add_plain(const TermBatch& b, const double* x, floa
   return k;
 }
 
-template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery, bool kZeros,
-          typename Vector>
+template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery, typename Vector>
 CONVGRAD_INLINE std::int64_t add_vectors(const TermBatch& batch, const double* values,
                                          const TermSums& sums, std::int64_t k) {
   constexpr std::int64_t kStep = kLanes<Vector, double>;
@@ -64,13 +63,11 @@ CONVGRAD_INLINE std::int64_t add_vectors(const TermBatch& batch, const double* v
     TermValues<Vector> v{load<Vector>(s.sum, k), {}, {}, {}, {}, {}};
     if constexpr (kCompensated) v.compensation = load<Vector>(s.compensation, k);
     for (int i = 0; i < kPixels; ++i) {
-      v.template add<kCompensated, kStatistics, kEvery, kZeros>(
-          x[i], load<Vector>(b.dy + i * b.count, k));
+      v.template add<kCompensated, kStatistics, kEvery>(x[i], load<Vector>(b.dy + i * b.count, k));
     }
     store(s.sum, k, v.sum);
     if constexpr (kCompensated) store(s.compensation, k, v.compensation);
     if constexpr (kStatistics) {
-      if (!kZeros) v.terms += kPixels;
       add_to(s.magnitude, k, v.magnitude);
       add_to(s.squares, k, v.squares);
       if constexpr (kEvery) {
@@ -84,13 +81,11 @@ CONVGRAD_INLINE std::int64_t add_vectors(const TermBatch& batch, const double* v
   return k;
 }
 
-template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery = false,
-          bool kZeros = false>
+template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery = false>
 CONVGRAD_INLINE void add_terms(const TermBatch& b, const double* x, const TermSums& s) {
-  std::int64_t k =
-      add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, Doubles8>(b, x, s, 0);
-  k = add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, Doubles4>(b, x, s, k);
-  add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, double>(b, x, s, k);
+  std::int64_t k = add_vectors<kPixels, kCompensated, kStatistics, kEvery, Doubles8>(b, x, s, 0);
+  k = add_vectors<kPixels, kCompensated, kStatistics, kEvery, Doubles4>(b, x, s, k);
+  add_vectors<kPixels, kCompensated, kStatistics, kEvery, double>(b, x, s, k);
   if constexpr (!kStatistics) return;
   if (s.plain != nullptr) {
     k = add_plain<kPixels, Floats16>(b, x, s.plain, 0);
@@ -106,11 +101,8 @@ CONVGRAD_INLINE void add_pixels(const TermBatch& b, const double* x, const TermS
     if (s.compensation == nullptr) return add_terms<kPixels, false, false>(b, x, s);
     return add_terms<kPixels, true, false>(b, x, s);
   }
-  if (s.compensation != nullptr) return add_terms<kPixels, true, true, kEvery, true>(b, x, s);
-  bool zeros = kEvery || b.zeros;  // of few terms, which is quick either way
-  for (int i = 0; i < kPixels; ++i) zeros = zeros || x[i] == 0;
-  if (zeros) return add_terms<kPixels, false, true, kEvery, true>(b, x, s);
-  add_terms<kPixels, false, true, kEvery, false>(b, x, s);
+  if (s.compensation != nullptr) return add_terms<kPixels, true, true, kEvery>(b, x, s);
+  add_terms<kPixels, false, true, kEvery>(b, x, s);
 }
 
 CONVGRAD_INLINE void add_all(const TermBatch& batch, const double* x, const TermSums& sums) {
@@ -150,25 +142,6 @@ __attribute__((target("avx512f,avx512dq,avx512vl,fma"))) void add_avx512(const T
 #endif
 
 }  // namespace
-
-bool widen(const float* values, std::int64_t count, double* wide, float* plain) {
-  typedef std::int32_t Masks __attribute__((vector_size(16)));
-  Masks zeros{};
-  std::int64_t k = 0;
-  for (; k + 4 <= count; k += 4) {
-    const Floats4 vector = load<Floats4>(values, k);
-    store(plain, k, vector);
-    store(wide, k, __builtin_convertvector(vector, Doubles4));
-    zeros |= vector == 0;
-  }
-  bool zero = (zeros[0] | zeros[1] | zeros[2] | zeros[3]) != 0;
-  for (; k < count; ++k) {
-    plain[k] = values[k];
-    wide[k] = values[k];
-    zero = zero || values[k] == 0;
-  }
-  return zero;
-}
 
 void restart(const TermSums& s, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {

@@ -78,8 +78,8 @@ template <typename Doubles>
 struct TermValues {
   Doubles sum, compensation, magnitude, squares, walk, terms;
 
-  // walk is looked at after each term if kEvery; terms are counted here if some may be 0.
-  template <bool kCompensated, bool kStatistics, bool kEvery, bool kZeros>
+  // walk is looked at after each term if kEvery.
+  template <bool kCompensated, bool kStatistics, bool kEvery>
   CONVGRAD_INLINE void add(double x, Doubles y) {
     const Doubles product = x * y, total = sum + product;
     if constexpr (kCompensated) {
@@ -92,7 +92,7 @@ struct TermValues {
     if constexpr (kStatistics) {
       magnitude += size_of(product);
       squares += product * product;
-      if constexpr (kZeros) terms += if_nonzero(product);
+      terms += if_nonzero(product);
       if constexpr (kEvery) walk += sum * sum;
     }
   }
@@ -104,7 +104,6 @@ struct TermBatch {
   const double* dy = nullptr;        // [pixels][count]
   const float* dy_plain = nullptr;   // the same in float32
   bool every = false, last = false;  // whether the walk is looked at after each term, or the last
-  bool zeros = true;                 // of dy, if there may be any
 };
 
 // These point at the sums of the first element; reference.hpp says what they are. compensation is
@@ -135,9 +134,6 @@ CONVGRAD_INLINE void keep_plain_errors(const TermSums& s, std::int64_t count) {
 
 // Forms sums += x[pixel] * dy[pixel][element], with the same bits on every processor.
 void add_batch(const TermBatch& batch, const double* x, const TermSums& sums);
-
-// Converts numbers that lie side by side to float64 and float32; returns true if one of them is 0.
-bool widen(const float* values, std::int64_t count, double* wide, float* plain);
 
 // Moves sums to the earlier ones. float64 sums keep their compensations.
 void restart(const TermSums& sums, std::int64_t count);
