@@ -41,37 +41,18 @@ template <typename... Patterns>
 std::vector<GroupSums<Products>> sums_of(const WgradProblem& pb, const EntryErrors& entries,
                                          const Patterns&... patterns) {
   std::vector<GroupSums<Products>> sums(sizeof...(patterns), GroupSums<Products>(pb));
-  // Neighbours have the same tap and x channel: their sums stay in registers until these change.
-  std::array<Products, sizeof...(patterns)> run;
-  EntryPlaces last = {};
-  const auto end_run = [&] {
-    for (std::size_t p = 0; p < run.size(); ++p) {
-      sums[p].of[1][last.tap].add(run[p]);
-      sums[p].of[2][last.x].add(run[p]);
-      run[p] = {};
-    }
-  };
   visit_entries(pb, entries.indices, entries.count, [&](std::size_t i, const EntryPlaces& at) {
-    if (at.tap != last.tap || at.x != last.x) end_run();
-    last = at;
     const EntryError entry = entries.at(i);
     const double per_unit = 1 / entry.unit, error = entry.error * per_unit;
     std::size_t p = 0;
     const auto add = [&](double pattern) {
       const double like = pattern * per_unit;
-      const bool counts = std::isfinite(error) && std::isfinite(like) && like != 0;
-      if (counts) {
-        run[p].add(error, like);
-        sums[p].of[3][at.k].add(error, like);
-      }
-      ++p;
+      GroupSums<Products>& own = sums[p++];
+      if (!std::isfinite(error) || !std::isfinite(like) || like == 0) return;
+      own.visit(at, [&](Products& group) { group.add(error, like); });
     };
     (add(patterns(i, entry)), ...);
   });
-  if (entries.count > 0) end_run();
-  for (GroupSums<Products>& each : sums) {
-    for (const Products& tap : each.of[1]) each.of[0][0].add(tap);
-  }
   return sums;
 }
 

@@ -27,12 +27,6 @@ struct Products {
     errors += error * error;
     pattern += like * like;
   }
-  void add(const Products& others) {
-    count += others.count;
-    product += others.product;
-    errors += others.errors;
-    pattern += others.pattern;
-  }
   double size() const { return product / pattern; }  // errors are so many times the pattern
   double share() const { return product * product / (errors * pattern); }  // of their squares
   // Errors that know nothing of the pattern have at least that share with a probability of about
