@@ -42,29 +42,16 @@ inline std::size_t group_of(GroupKind kind, const EntryPlaces& at) {
 }
 
 // Calls visit(i, places) for `count` entries in their order: those at indices, in [tap][c][k]
-// order, or all where there are none. Of a whole gradient, places are counted up, which costs less
-// than to divide.
+// order, or all where there are none.
 template <typename Visit>
 void visit_entries(const WgradProblem& pb, std::span<const std::int64_t> indices, std::size_t count,
                    Visit&& visit) {
   const auto Cg = static_cast<std::size_t>(pb.group_c()), K = static_cast<std::size_t>(pb.K);
   const auto Kg = static_cast<std::size_t>(pb.group_k());
-  std::size_t tap = 0, c = 0, k = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    std::size_t index = i;
-    if (!indices.empty()) {
-      index = static_cast<std::size_t>(indices[i]);
-      k = index % K;
-      c = index / K % Cg;
-      tap = index / K / Cg;
-    }
-    const std::size_t group = K == Kg ? 0 : k / Kg;
-    visit(i, EntryPlaces{index, tap, c, group * Cg + c, k, group, k - group * Kg});
-    if (++k < K) continue;
-    k = 0;
-    if (++c < Cg) continue;
-    c = 0;
-    ++tap;
+    const auto index = static_cast<std::size_t>(index_at(indices, i));
+    const std::size_t cell = index / K, k = index % K, c = cell % Cg, group = k / Kg;
+    visit(i, EntryPlaces{index, cell / Cg, c, group * Cg + c, k, group, k % Kg});
   }
 }
 
