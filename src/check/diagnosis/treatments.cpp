@@ -1,8 +1,6 @@
 // treatments.cpp - changes the numbers of x and dy before they are multiplied.
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstdint>
 
 #include "check/diagnosis/reading.hpp"
 
@@ -42,22 +40,9 @@ constexpr TreatmentKind kTreatments[] = {
     {Treatment::int8_wide, "rounded to int8 (in float64)", "quantization", true, 1, 0, Ties::even,
      127}};
 
-// Rounds a number that the type has as a normal one by float64's own bits, which is quick.
-double narrowed_normal(const TreatmentKind& kind, std::uint64_t bits) {
-  const std::uint64_t step = std::uint64_t{1} << (53 - kind.bits), half = step / 2;
-  const std::uint64_t added = kind.ties == Ties::even   ? half - 1 + (bits / step & 1)
-                              : kind.ties == Ties::away ? half
-                                                        : 0;
-  return std::bit_cast<double>((bits + added) & ~(step - 1));
-}
-
 // Returns the nearest number of so many bits that the type has, by its rule for ties.
 double narrowed(const TreatmentKind& kind, double value) {
   if (value == 0 || !std::isfinite(value)) return value;
-  const auto bits = std::bit_cast<std::uint64_t>(value);
-  if (kind.most == 0 && static_cast<int>(bits >> 52 & 0x7ff) - 1023 >= kind.exponent) {
-    return narrowed_normal(kind, bits);
-  }
   const int unit = std::max(std::ilogb(value), kind.exponent) + 1 - kind.bits;
   const double steps = std::ldexp(value, -unit);
   const double kept = kind.ties == Ties::even   ? std::nearbyint(steps)
