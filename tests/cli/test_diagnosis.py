@@ -24,6 +24,8 @@ class Faults(DiagnosisTest):
         k, c = self.dw.shape[3], self.dw.shape[2]
         self.names(self.dw.reshape(k, c, *self.problem.taps), "filter_order",
                    "its elements are taken in HWIO order, not in OIHW", "--filter-format", "OIHW")
+        self.names(np.swapaxes(self.dw, 2, 3).reshape(self.dw.shape), "filter_order",
+                   "C and K are exchanged: its elements are taken in HWOI order, not in HWIO")
 
     def test_layouts(self):
         def as_channels_first(tensor):
