@@ -84,7 +84,7 @@ class FromPython(CliTest):
 
     def test_the_readme(self):
         blocks = blocks_of(README)
-        self.assertGreaterEqual(len(blocks), 4)
+        self.assertGreaterEqual(len(blocks), 3)
         self.assertTrue(any("convgrad verify" in code for _, code in blocks))
         self.run_section("README", blocks)
 

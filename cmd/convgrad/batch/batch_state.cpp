@@ -1,4 +1,4 @@
-// batch_state.cpp - what --resume knows.
+// batch_state.cpp - the file of --state; batch_job.cpp says which jobs are done.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
