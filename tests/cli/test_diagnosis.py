@@ -113,6 +113,33 @@ class Faults(DiagnosisTest):
                 self.assertRegex(lines[0], "^the result matches bit by bit if sums are "
                                            "rounded to float16 after each addition")
 
+    def test_float16_gradients_of_tensorflow(self):
+        # TensorFlow 2.21's, as hexadecimal bytes: by one thread, of one that sums an image at a time, and by four.
+        for op, n, size, c, k, blocks, gradient in (
+            ("conv2d", 24, 8, 2, 3, "in blocks of 776 pixels",
+             "1acdabd58e507e5179524c4d384c26c9584772c9bf50195018c6fccdf750e8c03cc4b840d5cd7154ec4fcc53524a28c8ec3f0fd093cd06ca"
+             "7a53cfd360b78a4b4e505ecd6c49caccbd4ca6d2324cc3ccf84aded09253f34ca74e3ad2374cf3cbb24e4f510352a2ce0847c751"),
+            ("depthwise", 4, 8, 6, 6, "in blocks of 64 pixels",
+             "c0b29443c0b358d054446a4e083eaf4c5b5346470f48a1bc0ecc9ec829cb46c8114c0bc702ce45c8ad4478d25c4c084137c4b546be4b3048"
+             "944199c4bcc3934ad03960c72e4ce8c400ab464c40b19248784996c36ace2ac924cc16c963c4e84b48cb944a183800c5184aae4c"),
+            ("conv2d", 64, 16, 2, 3, "in blocks of 320 pixels, which make sums of 4096 pixels each",
+             "bcc956567c5aa251f1551049cfdac2dc4ed27d50875c0059dad61bd489d6b25424540d5931d784d58ece665aeed0c4c7654ed8469c52a3d5"
+             "8046b048d64c1952a6571ad87c54a05686d632d772d79c51d84f61d4b259e7519ccd80c430d0e4d56352a04da8ccfc50105be259"),
+        ):
+            for name, seed, channels in (("x", 1, c), ("dy", 2, k)):
+                values = np.random.default_rng(seed).standard_normal((n, size, size, channels))
+                np.save(self.folder / f"{name}.npy", values.astype("f2"))
+            dw = np.frombuffer(bytes.fromhex(gradient), "<f2").reshape(3, 3, c, k // c if op == "depthwise" else k)
+            args = ["verify", "--op", op, "-i", "x.npy", "-g", "dy.npy", "-p", "same", "--result", "r.npy"]
+            with self.subTest(op=op, blocks=blocks):
+                np.save(self.folder / "r.npy", dw)
+                self.assertIn(f"MISMATCH: sums are rounded to float16 after each addition, {blocks} (", self.succeed(*args, status=1).out)
+                accepted = self.succeed(*args, "--accept", "low_precision_sums").out
+                self.assertTrue(accepted.startswith("MATCH, with low_precision_sums accepted: "), accepted)
+                np.save(self.folder / "r.npy", np.where(dw == dw.max(), dw * np.float16(1.1), dw))
+                wrong = self.succeed(*args, "--accept", "low_precision_sums", status=1).out
+                self.assertTrue(wrong.startswith("MISMATCH"), wrong)
+
     def test_float32_sums_of_float64(self):
         self.use(normal_problem(n=4, size=(12, 11)), "float64")
         lines = self.verify(self.half_sums("f4"))

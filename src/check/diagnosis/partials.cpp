@@ -266,14 +266,15 @@ class Splitter {
   // Returns a finding if that explains the sample but for some slips.
   std::optional<Finding> judged(Expected all, const Fit::Part& part, bool total) const {
     bool bits = true;
-    std::set<double> told;  // that rounding does not bring about; each may be so by chance
+    Squares steps;
     const DType out = evidence_.problem().out_dtype;
     for (std::size_t e = 0; e < all.values.size(); ++e) {
       const double got = evidence_.got(sample_.at[e]);
       bits = bits && rounded(out, all.values[e]) == got;
-      if (rounded(out, evidence_.want(sample_.at[e])) != got) told.insert(got);
+      add_steps(evidence_, sample_.at[e], steps);
     }
-    if (bits && static_cast<double>(told.size()) >= 2 * kSplitBits) {
+    // One rounding makes errors of 0.29 steps, which tell a quarter of a bit.
+    if (bits && chance_bits(steps) - steps.count > kSplitBits + kFaultBits) {
       return finding(part, {}, total ? Certainty::bits : Certainty::match, sample_.at.size());
     }
     const auto wrong = std::count_if(sample_.at.begin(), sample_.at.end(), [&](std::size_t at) {
@@ -314,6 +315,15 @@ class Splitter {
 
 }  // namespace
 
+bool add_steps(const Evidence& evidence, std::size_t at, Squares& steps) {
+  const double want = evidence.want(at), error = evidence.got(at) - want;
+  if (evidence.first_alike(at) != at || !std::isfinite(error)) return false;
+  steps.add(error / rounding_step(evidence.problem().out_dtype, want));
+  return true;
+}
+
+double chance_bits(const Squares& steps) { return steps.count * std::log2(4.13 * steps.rms()); }
+
 std::optional<Finding> find_partials(const Judge& judge, const Sample& sample, bool bits_only) {
   // What repeats to the bit leaves no doubt, so it comes before what matches.
   for (const NarrowSum& variant : variants(judge.evidence().problem())) {
@@ -325,6 +335,7 @@ std::optional<Finding> find_partials(const Judge& judge, const Sample& sample, b
                    {}, Certainty::bits, sample.at.size());
   }
   if (bits_only) return std::nullopt;
+  if (auto found = find_eigen(judge.evidence(), sample)) return found;
   const Splitter splitter(judge, sample);
   auto found = splitter.find();
   return found ? found : splitter.find_blocks();

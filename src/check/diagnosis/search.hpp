@@ -24,6 +24,15 @@ using TermsOf = std::function<std::vector<Terms>(std::span<const EntryTerms>)>;
 // Finds Winograd's algorithm with tiles in 16 bits.
 std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
                                      const TermsOf& terms_of);
+// A fault needs so many bits more than were spent to find it.
+inline constexpr double kFaultBits = 12;
+// Adds an entry's error, in steps of the result; but of entries that hold the same numbers one.
+bool add_steps(const Evidence& evidence, std::size_t at, Squares& steps);
+// Returns the bits by which chance does not make each of these errors a given number of steps:
+// those of a normal number, log2(sqrt(2 * pi * e) * rms).
+double chance_bits(const Squares& steps);
+// Finds 16-bit sums as Eigen's.
+std::optional<Finding> find_eigen(const Evidence& evidence, const Sample& sample);
 // Finds sums that were rounded to a narrower type on the way; bits_only: only those that are the
 // same bit by bit.
 std::optional<Finding> find_partials(const Judge& judge, const Sample& sample, bool bits_only);

@@ -89,6 +89,17 @@ void add_precision(Kinds& kinds) {
                   if (how == 2) d.wrong.add = [](double a, double b) { return a + b; };
                 });
     }
+    kinds.add(
+        cat("blocks of a matrix product, ", type.name), {"low_precision_sums"}, [=](Draft& d) {
+          const std::int64_t L = term_count(d.pb), count = 2 + draw(d.random, 6);
+          if (d.pb.dtype != d.pb.out_dtype || type.u != unit_roundoff(d.pb.dtype) || L < 100) {
+            return d.skip();
+          }
+          d.end_parts_every((L + 8 * count) / (8 * count) * 8);
+          d.wrong.product = d.wrong.total = type.round;
+          d.wrong.add = [=](double sum, double more) { return type.round(sum + more); };
+          d.words = "in blocks of";
+        });
     for (const bool backwards : {false, true}) {
       // In another order they cannot be repeated, and nothing else explains them.
       kinds.add(cat("accumulator ", type.name, backwards ? ", backwards" : ""),
