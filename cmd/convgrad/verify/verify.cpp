@@ -113,7 +113,7 @@ class VerifyCase {
       if (is_asked && result.dtype != asked) {
         return cat(result.name, " is ", name, ", expected ", dtype_name(asked));
       }
-      if (!is_asked && dtype_bytes(result.dtype) < dtype_bytes(data)) {
+      if (!is_asked && unit_roundoff(result.dtype) > unit_roundoff(data)) {
         return cat(result.name, " is ", name, ", narrower than the ", dtype_name(data),
                    " data (--out-dtype ", name, " if that is meant)");
       }

@@ -38,8 +38,7 @@ std::vector<EigenSplit> eigen_splits(const WgradProblem& pb) {
 // turn, but for what is left of eights.
 enum class InBlock : std::uint8_t { through_f32, products, two_sums };
 
-double block_sum(const Terms& terms, DType type, InBlock how, std::size_t begin,
-                 std::size_t end) {
+double block_sum(const Terms& terms, DType type, InBlock how, std::size_t begin, std::size_t end) {
   const std::size_t paired = how == InBlock::two_sums ? (end - begin) / 8 * 8 : 0;
   double sums[2] = {};
   for (std::size_t i = 0; begin + i < end; ++i) {
@@ -47,7 +46,7 @@ double block_sum(const Terms& terms, DType type, InBlock how, std::size_t begin,
     double& sum = sums[i < paired ? i % 2 : 0];
     const double product = terms.x[begin + i] * terms.dy[begin + i];
     sum = rounded(type, how == InBlock::through_f32 ? rounded(DType::f32, sum + product)
-                                                       : sum + rounded(type, product));
+                                                    : sum + rounded(type, product));
   }
   return rounded(type, sums[0] + sums[1]);
 }

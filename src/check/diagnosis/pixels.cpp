@@ -74,6 +74,15 @@ bool before(const Candidate& a, const Candidate& b) {
   return rank(a) < rank(b);
 }
 
+// Returns lanes that take images in turns.
+std::vector<Pixels> image_walks(const WgradProblem& pb) {
+  std::vector<Pixels> walks;
+  for (const std::int64_t lanes : kLanes) {
+    if (2 * lanes <= pb.N && pb.out_pixels() > 1) walks.push_back({By::image_lane, lanes, {}});
+  }
+  return walks;
+}
+
 // Returns the walk in the order n, z, p, q, lines, places, tiles and lanes.
 std::vector<Pixels> all_walks(const WgradProblem& pb) {
   std::vector<Pixels> walks = {Pixels{}};
@@ -91,11 +100,12 @@ std::vector<Pixels> all_walks(const WgradProblem& pb) {
   for (const std::int64_t lanes : kLanes) {
     if (2 * lanes <= term_count(pb)) add(By::lane, lanes);
   }
+  for (const Pixels& walk : image_walks(pb)) walks.push_back(walk);
   return walks;
 }
 
 int form_of(const WgradProblem& pb, const Pixels& pixels) {
-  constexpr int kForms[] = {0, 2, 5, 6, 6, 7};  // of lines, places, tiles and lanes
+  constexpr int kForms[] = {0, 2, 5, 6, 6, 7, 7};  // of lines, places, tiles and lanes
   if (pixels.by != By::pixel) return kForms[static_cast<std::size_t>(pixels.by)];
   const Range r = pixels.range;
   const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
@@ -262,12 +272,10 @@ double bits_of(const WgradProblem& pb, const Pixels& pixels) {
 
 // Adds the fault, whose reading adds that, in the pixels in which it explains the errors.
 void add_in_pixels(std::vector<Fault>& to, const WgradProblem& pb, const std::vector<Clue>& clues,
-                   const Fault& everywhere, const Added& added, int least_usual) {
-  if (fits_everywhere(clues, added)) {
-    to.push_back(everywhere);
-    return;
-  }
-  for (const Candidate& c : find_ranges(pb, clues, added, {Pixels{}}, least_usual)) {
+                   const Fault& everywhere, const Added& added, const std::vector<Pixels>& walks,
+                   int least_usual) {
+  if (fits_everywhere(clues, added)) to.push_back(everywhere);
+  for (const Candidate& c : find_ranges(pb, clues, added, walks, least_usual)) {
     if (c.pixels.range.size() < everywhere.reading.stage) continue;  // a part of one
     Fault& fault = to.emplace_back(everywhere);
     fault.text += cat(", in ", pixels_text(pb, c.pixels, ""), " alone");
@@ -276,7 +284,7 @@ void add_in_pixels(std::vector<Fault>& to, const WgradProblem& pb, const std::ve
   }
 }
 
-// x or dy is rounded in some images, or in the first or last pixels: a split.
+// x or dy is rounded in some images, or in turns, or in the first or last pixels: a split.
 void add_roundings(std::vector<Fault>& to, const WgradProblem& pb, const std::vector<Clue>& clues) {
   for (const Fault& fault : roundings(pb)) {
     const Treatment x = fault.reading.x.treatment, dy = fault.reading.dy.treatment;
@@ -284,7 +292,9 @@ void add_roundings(std::vector<Fault>& to, const WgradProblem& pb, const std::ve
     const auto lost = [&](const Terms& t, std::size_t i) {
       return treated(x, pb.dtype, t.x[i]) * treated(dy, pb.dtype, t.dy[i]) - t.x[i] * t.dy[i];
     };
-    add_in_pixels(to, pb, clues, fault, added_by(clues, lost), kEnds);
+    const Added added = added_by(clues, lost);
+    add_in_pixels(to, pb, clues, fault, added, {Pixels{}}, kEnds);
+    add_in_pixels(to, pb, clues, fault, added, image_walks(pb), kEnds);
   }
 }
 
@@ -304,7 +314,7 @@ void add_stages(std::vector<Fault>& to, const WgradProblem& pb, const std::vecto
         const bool there = other >= 0 && other < std::ssize(t.dy);
         return there ? t.x[i] * (t.dy[static_cast<std::size_t>(other)] - t.dy[i]) : 0.0;
       };
-      add_in_pixels(to, pb, clues, fault, added_by(clues, changed), kAnyForm);
+      add_in_pixels(to, pb, clues, fault, added_by(clues, changed), {Pixels{}}, kAnyForm);
     }
   }
 }

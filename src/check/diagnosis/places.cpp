@@ -239,8 +239,10 @@ Named named(const WgradProblem& pb, const Pixels& pixels) {
     case Pixels::By::image_tile:
       return tile_named(pb, pixels);
     case Pixels::By::lane:
+    case Pixels::By::image_lane:
       return lines_named("lane", first, last,
-                         cat(" of ", pixels.unit, " that take pixels in turns"));
+                         cat(" of ", pixels.unit, " that take ",
+                             pixels.by == Pixels::By::lane ? "pixels" : "images", " in turns"));
     default:
       break;
   }

@@ -256,13 +256,23 @@ void visit_all(const WgradProblem& pb, const Reading& plain, const Reading& read
     const std::int64_t step = step_of(pb, reading.only, term.pixel);
     return step >= range.begin && step < range.end;
   };
+  if (everywhere) {
+    return visit_read(pb, reading, entry, planes, [&](const Term& t) { visit(reading, t); });
+  }
+  // Both in one order, of which the sums' scales speak.
+  std::vector<Term> terms, others;
   visit_read(pb, reading, entry, planes, [&](const Term& term) {
-    if (everywhere || inside(term)) visit(reading, term);
+    if (inside(term)) terms.push_back(term);
   });
-  if (everywhere) return;
   visit_read(pb, plain, entry, planes, [&](const Term& term) {
-    if (!inside(term)) visit(plain, term);
+    if (!inside(term)) others.push_back(term);
   });
+  auto other = others.begin();
+  for (const Term& term : terms) {
+    for (; other != others.end() && other->pixel < term.pixel; ++other) visit(plain, *other);
+    visit(reading, term);
+  }
+  for (; other != others.end(); ++other) visit(plain, *other);
 }
 
 // Calls use(i, planes) for each of the wanted, by any thread, once their channels of a block are
@@ -333,6 +343,8 @@ std::int64_t step_of(const WgradProblem& pb, const Pixels& walk, std::int64_t pi
     }
     case Pixels::By::lane:
       return pixel % walk.unit;
+    case Pixels::By::image_lane:
+      return pixel / pb.out_pixels() % walk.unit;
     default:
       return pixel;
   }
@@ -340,7 +352,7 @@ std::int64_t step_of(const WgradProblem& pb, const Pixels& walk, std::int64_t pi
 
 std::int64_t step_count(const WgradProblem& pb, const Pixels& walk) {
   // The last pixel is in the last step, but of lanes.
-  return walk.by == Pixels::By::lane ? walk.unit : step_of(pb, walk, term_count(pb) - 1) + 1;
+  return walk.by >= Pixels::By::lane ? walk.unit : step_of(pb, walk, term_count(pb) - 1) + 1;
 }
 
 Facts facts_of(const Images& images) {

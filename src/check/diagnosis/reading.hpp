@@ -83,9 +83,9 @@ enum class Scaled : std::uint8_t { tensor, channels, images, channel_blocks, pix
 inline constexpr std::int64_t kScaleBlock = 32;
 // Some pixels of dy, counted over n, z, p, q: those whose step of a walk is in the range. A walk
 // goes by pixels; by lines of an axis, places or tiles of all images; by tiles of each; by lanes,
-// which take pixels in turns.
+// which take pixels, or images, in turns.
 struct Pixels {
-  enum class By : std::uint8_t { pixel, line, place, tile, image_tile, lane };
+  enum class By : std::uint8_t { pixel, line, place, tile, image_tile, lane, image_lane };
   By by = By::pixel;
   std::int64_t unit = 0;  // the axis of lines, the extent of a tile, the number of lanes
   Range range;            // empty: all pixels
