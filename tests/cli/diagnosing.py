@@ -1,7 +1,6 @@
 """What tests of verify's diagnosis share: problems of normal data, and gradients of other attributes or tensors."""
 import re
 
-import numpy as np
 from harness import ROOT, CliTest, Problem, kept, parse_report, save
 
 
@@ -48,16 +47,6 @@ class DiagnosisTest(CliTest):
     def wrong(self, **changes):
         """The gradient that other attributes or tensors give, in TensorFlow's order."""
         return self.problem.but(**changes).expected()
-
-    def seen(self, x, dy):
-        """(tap, x, dy) of each pixel that a tap sees, pixel by pixel; x and dy broadcast to [g, c, k]."""
-        p = self.problem
-        for n, *out in np.ndindex(*dy.shape[:-1]):
-            for tap in np.ndindex(*p.taps):
-                at = [o * s - b + t * d for o, s, b, t, d in
-                      zip(out, p.strides, p.before, tap, p.dilations)]
-                if all(0 <= a < e for a, e in zip(at, p.size)):
-                    yield tap, x[(n, *at)].reshape(p.groups, -1, 1), dy[(n, *out)].reshape(p.groups, 1, -1)
 
     def verify(self, values, *extra, dtype=None, status=1):
         """The texts of the diagnosis, which must be the same in the report."""

@@ -1,5 +1,6 @@
 """verify's diagnosis, as it is printed: one test of each form of answer, and the faults that tests/tools/diagnosis does not
 have. Everything wrong is made here, from the definition, with numpy."""
+import itertools
 import re
 
 import numpy as np
@@ -34,17 +35,11 @@ class Faults(DiagnosisTest):
             return np.moveaxis(tensor.reshape(shape), 1, -1)
 
         p = self.use(normal_problem("conv3d"))
-        self.names(np.flip(self.dw, (0, 1, 2)), "filter_flipped", "the filter is flipped in d, h and w")
         self.names(self.wrong(x=as_channels_first(p.x), dy=as_channels_first(p.dy)), "tensor_layout",
                    "the memory of input and out_backprop is taken for NCDHW, not NDHWC")
         turned = np.moveaxis(p.x, -1, 1).reshape(p.x.shape)
         self.names(self.wrong(x=turned), "tensor_layout",
                    "the memory of input is turned to NCDHW and then taken for NDHWC")
-
-    def test_axes_swapped(self):
-        p = self.use(normal_problem(size=(8, 8), strides=(1, 1), dilations=(1, 1)))
-        self.names(self.wrong(x=np.swapaxes(p.x, 1, 2)), "tensor_layout",
-                   "the memory of input is taken for NWHC, not NHWC")
 
     def test_padding_before_instead_of_after(self):
         # SAME puts the odd row and column after. One off by one is the same: one statement for both.
@@ -54,20 +49,12 @@ class Faults(DiagnosisTest):
                    "the padding after is put before: the padding before h and w is 1,1, not 0,0")
         self.names(self.wrong(before=(1, 0)), "padding_swapped",
                    "the padding after is put before: the padding before h is 1, not 0")
-        self.use(normal_problem(size=(8, 8), taps=(3, 3), strides=(1, 1), dilations=(1, 1),
-                                padding=((3, 0), (0, 2))))
-        self.names(self.wrong(before=(0, 2)), "padding_swapped",
-                   "the padding after is put before: the padding before h and w is 0,2, not 3,0")
 
     def test_attributes_of_h_and_w_swapped(self):
         self.use(normal_problem(size=(12, 12), taps=(3, 3), strides=(2, 1), dilations=(1, 3),
                                 padding=((2, 1), (0, 4))))
         self.names(self.wrong(strides=(1, 2)), "attribute_order",
                    "the strides of h and w are swapped")
-        self.names(self.wrong(dilations=(3, 1)), "attribute_order",
-                   "the dilations of h and w are swapped")
-        self.names(self.wrong(before=(0, 2)), "attribute_order",
-                   "the padding of h and w are swapped")
 
     def test_group_order(self):
         p = self.use(normal_problem(c=8, k=12, groups=4))
@@ -76,42 +63,21 @@ class Faults(DiagnosisTest):
         self.names(blocks[..., [2, 0, 3, 1], :].reshape(self.dw.shape), "group_order",
                    "group 0 holds 2, group 1 holds 0, group 2 holds 3, group 3 holds 1")
 
-    def test_group_order_of_the_tensors(self):
-        p = self.use(normal_problem(c=8, k=12, groups=4))
-
-        def reverse(tensor):
-            parts = tensor.reshape(*tensor.shape[:-1], p.groups, -1)
-            return parts[..., ::-1, :].reshape(tensor.shape)
-
-        def interleaved(tensor):
-            parts = tensor.reshape(*tensor.shape[:-1], -1, p.groups)
-            return np.swapaxes(parts, -1, -2).reshape(tensor.shape)
-
-        self.names(self.wrong(x=reverse(p.x)), "group_order",
-                   "the groups of input are in reverse order")
-        for changes, which in (({"x": interleaved(p.x)}, "input"),
-                               ({"dy": interleaved(p.dy)}, "out_backprop")):
-            self.names(self.wrong(**changes), "group_order", f"the groups of {which} are interleaved", whole=False)
-
-    def half_sums(self, kind, fused=False):
-        """Sums of float16 (or float32) numbers, pixel by pixel."""
-        p = self.problem
-        dw = np.zeros((*p.taps, p.c // p.groups, p.k), kind)
-        for tap, x, dy in self.seen(p.x.astype(kind), p.dy.astype(kind)):
-            parts = x.astype("f8") * dy if fused else x * dy
-            dw[tap] = (dw[tap] + np.moveaxis(parts, 0, 1).reshape(dw[tap].shape)).astype(kind)
-        return dw.astype("f8").reshape(self.dw.shape)
-
     def test_half_precision_sums(self):
-        for dtype, op, fused in (("float16", "conv2d", False), ("float32", "depthwise", True)):
-            self.use(normal_problem(op, n=3, size=(12, 11), dtype="float16"), dtype)
-            with self.subTest(dtype=dtype, op=op, fused=fused):
-                lines = self.verify(self.half_sums("f2", fused=fused))
-                found = self.report["findings"]
-                self.assertEqual([f["fault"] for f in found], ["low_precision_sums"], lines)
-                self.assertEqual(found[0]["certainty"], "bits")
-                self.assertRegex(lines[0], "^the result matches bit by bit if sums are "
-                                           "rounded to float16 after each addition")
+        """Pixel by pixel, of products that are not rounded."""
+        p = self.use(normal_problem("depthwise", n=3, size=(12, 11), dtype="float16"))
+        dw = np.zeros((*p.taps, p.k), "f2")
+        for (n, *out), tap in itertools.product(np.ndindex(*p.dy.shape[:-1]), np.ndindex(*p.taps)):
+            at = [o * s - b + t * d for o, s, b, t, d in zip(out, p.strides, p.before, tap, p.dilations)]
+            if all(0 <= a < e for a, e in zip(at, p.size)):
+                products = np.repeat(p.x[(n, *at)], p.k // p.c) * p.dy[(n, *out)]
+                dw[tap] = (dw[tap] + products).astype("f2")
+        lines = self.verify(dw.astype("f8").reshape(self.dw.shape))
+        found = self.report["findings"]
+        self.assertEqual([f["fault"] for f in found], ["low_precision_sums"], lines)
+        self.assertEqual(found[0]["certainty"], "bits")
+        self.assertRegex(lines[0], "^the result matches bit by bit if sums are "
+                                   "rounded to float16 after each addition")
 
     def test_float16_gradients_of_tensorflow(self):
         # TensorFlow 2.21's, as hexadecimal bytes: by one thread, of one that sums an image at a time, and by four.
@@ -133,17 +99,13 @@ class Faults(DiagnosisTest):
             args = ["verify", "--op", op, "-i", "x.npy", "-g", "dy.npy", "-p", "same", "--result", "r.npy"]
             with self.subTest(op=op, blocks=blocks):
                 np.save(self.folder / "r.npy", dw)
-                self.assertIn(f"MISMATCH: sums are rounded to float16 after each addition, {blocks} (", self.succeed(*args, status=1).out)
+                self.assertIn(f"MISMATCH: sums are rounded to float16 after each addition, {blocks} (",
+                              self.succeed(*args, status=1).out)
                 accepted = self.succeed(*args, "--accept", "low_precision_sums").out
                 self.assertTrue(accepted.startswith("MATCH, with low_precision_sums accepted: "), accepted)
                 np.save(self.folder / "r.npy", np.where(dw == dw.max(), dw * np.float16(1.1), dw))
                 wrong = self.succeed(*args, "--accept", "low_precision_sums", status=1).out
                 self.assertTrue(wrong.startswith("MISMATCH"), wrong)
-
-    def test_float32_sums_of_float64(self):
-        self.use(normal_problem(n=4, size=(12, 11)), "float64")
-        lines = self.verify(self.half_sums("f4"))
-        self.assertIn("sums are rounded to float32 after each addition", lines[0])
 
 
 class Places(DiagnosisTest):
@@ -159,8 +121,7 @@ class Places(DiagnosisTest):
         values = put(self.dw, ((0, 1, slice(16), slice(16)), self.dw[1, 1, :16, :16]))
         self.names(single(values), "copied", "16x16 tile c 0-15, k 0-15 of tap (0,1) holds c 0-15, "
                                              "k 0-15 of tap (1,1)", whole=False)
-        for values, first in ((self.dw[..., ::-1], 34), (np.roll(self.dw, -4, -1), 4)):
-            self.names(single(values), "channel_order", f"output channel k 0 holds k {first}, ", whole=False)
+        self.names(single(np.roll(self.dw, -4, -1)), "channel_order", "output channel k 0 holds k 4, ", whole=False)
 
     def test_a_fault_in_one_place(self):
         self.use_tiles()
@@ -170,9 +131,6 @@ class Places(DiagnosisTest):
         values = put(self.dw, ((..., slice(16, 32)), wrong[..., 16:32]))
         self.names(single(values), "missing_image", "image 2 is left out, in output channels k "
                    "16-31 (a whole tile of 16) alone", whole=False)
-        values = put(self.dw, ((..., 2), 2.5 * self.dw[..., 2]))
-        self.names(single(values), "scale_factor", "it is multiplied by 2.5, in output channel k 2 "
-                                                   "alone", whole=False)
 
 
 class Pixels(DiagnosisTest):
@@ -188,24 +146,20 @@ class Pixels(DiagnosisTest):
             dy.reshape(-1, p.k)[begin:end] = p.dy.reshape(-1, p.k)[begin:end]
             part = self.wrong(dy=dy)
             self.names(single(self.dw - part), "missing_pixels", f"{text} left out", whole=False)
-            self.names(single(self.dw + part), "doubled_pixels", f"{text} counted twice",
-                       whole=False)
 
 
 class Precision(DiagnosisTest):
     def test_split_sums(self):
         p = self.use(normal_problem(n=4, size=(16, 15), strides=(1, 1), dilations=(1, 1)))
         pixels = int(np.prod(p.dy.shape[:-1]))
-        for splits, text in ((4, "the sums of each image"), (7, "the sums of 7 splits (split-K)")):
-            chunk = -(-pixels // splits)
-            total = 0
-            for begin in range(0, pixels, chunk):
-                dy = np.zeros_like(p.dy)
-                dy.reshape(-1, p.k)[begin:begin + chunk] = p.dy.reshape(-1, p.k)[
-                    begin:begin + chunk]
-                total = total + kept("bfloat16", self.wrong(dy=dy))
-            self.names(single(total), "low_precision_sums", f"{text} are rounded to bfloat16",
-                       whole=False)
+        chunk = -(-pixels // 7)
+        total = 0
+        for begin in range(0, pixels, chunk):
+            dy = np.zeros_like(p.dy)
+            dy.reshape(-1, p.k)[begin:begin + chunk] = p.dy.reshape(-1, p.k)[begin:begin + chunk]
+            total = total + kept("bfloat16", self.wrong(dy=dy))
+        self.names(single(total), "low_precision_sums", "the sums of 7 splits (split-K) are rounded to bfloat16",
+                   whole=False)
 
 
 class Fillings(DiagnosisTest):

@@ -16,10 +16,7 @@ class Every(DiagnosisTest):
         p = self.use(normal_problem(c=16, k=16, groups=4))
         for wrong, fault, text in (
                 (self.dw[::-1], "filter_flipped", "the filter is flipped in h"),
-                (self.wrong(before=(0, p.before[1])), "padding_ignored",
-                 "the padding before h is 0, not 1"),
-                (self.wrong(x=p.x[1:], dy=p.dy[1:]), "missing_image", "image 0 is left out"),
-                (self.dw * 3, "scale_factor", "it is multiplied by 3")):
+                (self.wrong(x=p.x[1:], dy=p.dy[1:]), "missing_image", "image 0 is left out")):
             with self.subTest(fault):
                 self.names(single(wrong), fault, text, "--sample", 40, whole=False, among=True)
                 self.assertEqual(self.report["findings"][0]["checked"], 40)
@@ -39,11 +36,6 @@ class Golden(DiagnosisTest):
             self.assertRegex(lines[1], "the golden file is not within rounding")
             self.assertRegex(lines[2], "the golden file matches if the filter is flipped in h ")
             self.assertEqual(self.report["findings"][0]["subject"], "the golden file")
-
-    def test_both_are_wrong(self):
-        lines = self.golden_lines(self.dw[::-1], self.dw * 2, "--bitwise")
-        self.assertRegex(lines[2], "the result matches if the filter is flipped in h ")
-        self.assertRegex(lines[3], "the golden file matches if it is multiplied by 2")
 
     def test_by_the_reference(self):
         # By the criterion of rounding the reference judges each; only what is wrong is named.
@@ -88,28 +80,6 @@ class Several(DiagnosisTest):
         lines = self.verify(self.dw * 5 / 6)
         self.assertIn("image 0 is left out", " ".join(lines))
         self.assertLessEqual(len(self.report["findings"]), 8)
-
-
-class Misleading(DiagnosisTest):
-    """Errors of the size of an accumulator's that are none's."""
-
-    def not_an_accumulator(self, values, dtype):
-        lines = self.verify(values, dtype=dtype)
-        self.assertNotIn("low_precision_sums", [f["fault"] for f in self.report["findings"]], lines)
-
-    def test_other_faults_of_that_size(self):
-        for dtype, seed in (("bfloat16", 0), ("float16", 1)):
-            p = self.use(plain_problem(n=4, size=(16, 16), c=8, k=16, taps=(3, 3), dtype=dtype,
-                                       seed=seed), dtype)
-            step = abs(p.dy).max() / 127
-            self.not_an_accumulator(self.wrong(dy=np.round(p.dy / step) * step), dtype)
-            padded = np.pad(p.x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-            before = padded.copy()
-            before[1:, 0, 1:-1] = p.x[:-1, -1]
-            self.not_an_accumulator(self.wrong(x=before, before=(0, 0)), dtype)
-            mean = padded + p.x.mean(axis=(0, 1, 2))
-            mean[:, 1:-1, 1:-1] = p.x
-            self.not_an_accumulator(self.wrong(x=mean, before=(0, 0)), dtype)
 
 
 class NoExplanation(DiagnosisTest):
@@ -158,15 +128,6 @@ class NoExplanation(DiagnosisTest):
         self.use(p, "bfloat16")
         lines = self.verify(np.full_like(self.dw, 99.5))
         self.assertNotIn("match", [f["certainty"] for f in self.report["findings"]], lines)
-
-    def test_errors_of_another_size(self):
-        # Too small and too large for sums in float16.
-        self.use(normal_problem(n=4, size=(64, 64), strides=(1, 1), dilations=(1, 1),
-                                dtype="float16"), "float16")
-        rng = np.random.default_rng(6)
-        signs = rng.choice([-1, 1], self.dw.shape)
-        self.nothing(single(self.dw * (1 + signs * 1.5 * 2.0**-10)))
-        self.nothing(single(self.dw + signs * 60))
 
     def test_a_right_result(self):
         self.assertEqual(self.verify(self.dw, status=0), [])
