@@ -9,8 +9,8 @@ import unittest
 import zipfile
 
 import numpy as np
-from harness import (BINARY, DTYPES, OPS, SANITIZED, CliTest, Problem, SmallTest,
-                     clean_environment, npy_bytes, round_to, save, small)
+from harness import (BINARY, SANITIZED, CliTest, Problem, SmallTest, clean_environment, npy_bytes,
+                     round_to, save)
 
 USAGE, INPUT, RUNTIME = 2, 3, 5
 SAFETENSORS = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
@@ -38,38 +38,9 @@ def safetensors_bytes(tensors):
     return struct.pack("<Q", len(text)) + text + payload
 
 
-def members_of(problem, dtype="float32", fortran=False):
+def members_of(problem):
     """{name: .npy bytes} of a problem's tensors."""
-    return {f"{name}.npy": npy_bytes(dtype, problem.stored(values), "F" if fortran else "C")
-            for name, values in (("x", problem.x), ("dy", problem.dy))}
-
-
-class Gradients(CliTest):
-    """The same bits from a member as from a file."""
-
-    def check(self, problem, dtype, *names, more=()):
-        problem.save(self.folder, dtype)
-        self.assert_quiet(self.run_here(*problem.args("want.npy"), *more))
-        want = self.read("want.npy")
-        self.assertEqual(want, npy_bytes(dtype, problem.expected()))
-        for x, dy in names:
-            result = self.run_here(*problem.args("got.npy", x=x, dy=dy), *more)
-            with self.subTest(x=x, dy=dy, dtype=dtype):
-                self.assert_quiet(result)
-                self.assertEqual(self.read("got.npy"), want)
-                (self.folder / "got.npy").unlink()
-
-    def test_each_archive_op_and_dtype(self):
-        for i, (op, dtype) in enumerate(itertools.product(OPS, DTYPES)):
-            last, fortran = (i + i // 4) % 2 == 0, i % 3 == 0
-            problem = small(op, last=last)
-            members = members_of(problem, dtype, fortran)
-            self.write("s.npz", zip_bytes(members))
-            self.write("c.npz", zip_bytes(members, zipfile.ZIP_DEFLATED))
-            self.write("t.safetensors", safetensors_bytes(
-                {"x": (dtype, problem.stored(problem.x)), "dy": (dtype, problem.stored(problem.dy))}))
-            self.check(problem, dtype, ("s.npz:x", "s.npz:dy"), ("c.npz:x", "c.npz:dy.npy"),
-                       ("t.safetensors:x", "dy.npy"), ("c.npz:x", "t.safetensors:dy"), ("x.npy", "s.npz:dy"))
+    return {"x.npy": npy_bytes("float32", problem.x), "dy.npy": npy_bytes("float32", problem.dy)}
 
 
 class Commands(SmallTest):
@@ -86,6 +57,15 @@ class Commands(SmallTest):
         self.write("c.npz", zip_bytes(members, zipfile.ZIP_DEFLATED))
         self.args = [*self.problem.flags(), "-i", "c.npz:x", "-g", "s.npz:dy"]
 
+    def test_gradients(self):
+        """Of every dtype and order: zip_archive_test.cpp, safetensors_test.cpp."""
+        self.write("t.safetensors", safetensors_bytes(
+            {"x": ("float32", self.problem.x), "dy": ("float32", self.problem.dy)}))
+        for x, dy in (("s.npz:x", "c.npz:dy.npy"), ("c.npz:x", "t.safetensors:dy"), ("t.safetensors:x", "dy.npy")):
+            with self.subTest(x=x, dy=dy):
+                self.assert_quiet(self.run_here(*self.problem.args("got.npy", x=x, dy=dy)))
+                self.assertEqual(self.read("got.npy"), self.want)
+
     def test_verify(self):
         for result in ("s.npz:dw", "c.npz:dw"):
             for extra in ([], ["--golden", "c.npz:dw", "--bitwise"], ["--golden", "s.npz:dw"]):
@@ -93,24 +73,14 @@ class Commands(SmallTest):
         wrong = np.load(self.folder / "dw.npy")
         wrong[1, 1, 0, 2] += 1
         np.savez_compressed(self.folder / "w.npz", dw=wrong)
-        done = self.run_here("verify", *self.args, "--result", "w.npz:dw")
-        self.assertEqual(done.status, 1, str(done))
-        self.assertIn("w.npz:dw", done.out)
+        self.assertIn("w.npz:dw", self.succeed("verify", *self.args, "--result", "w.npz:dw", status=1).out)
 
     def test_compare(self):
         self.write("t.safetensors", safetensors_bytes({"dw": ("float32", self.problem.expected())}))
         for got, want in itertools.permutations(
                 ("s.npz:dw", "c.npz:dw", "t.safetensors:dw", "dw.npy"), 2):
             self.succeed("compare", got, want, "--bitwise")
-        done = self.run_here("compare", "s.npz:x", "c.npz:dy")
-        self.assertEqual(done.status, 1, str(done))
-        self.assertIn("s.npz:x", done.out)
-        before = self.read("s.npz")
-        for name in ("s.npz", "s.npz:d"):
-            self.assert_one_error(self.run_here("compare", "s.npz:dw", "dw.npy", "--save-diff", name),
-                                  USAGE, f"--save-diff: {name} is the archive of GOT")
-        self.assertEqual(self.read("s.npz"), before)
-        self.refuses(INPUT, ["did you mean 'dw'?"], "compare", "s.npz:dww", "dw.npy")
+        self.assertIn("s.npz:x", self.succeed("compare", "s.npz:x", "c.npz:dy", status=1).out)
 
     def test_filter_flags(self):
         flags = self.problem.flags([])
@@ -120,11 +90,6 @@ class Commands(SmallTest):
                                    "o.npy")
             self.assert_quiet(result)
             self.assertEqual(self.read("o.npy"), self.read("dw.npy"))
-
-    def test_report(self):
-        tensors = self.report(*self.args, "-o", "o.npy")["tensors"]
-        self.assertEqual(tensors["input"]["shape"], list(self.problem.x.shape))
-        self.assertEqual(tensors["out_backprop"]["file"], "s.npz:dy")
 
     def test_inspect(self):
         done = self.succeed("inspect", "s.npz", "x.npy")
@@ -161,12 +126,8 @@ class Commands(SmallTest):
 class Refusals(SmallTest):
     """One line that names the archive, the member and what to do; status 3; no output."""
 
-    def setUp(self):
-        super().setUp()
-        self.members_ = members_of(self.problem)
-
     def test_standard_input_is_no_archive(self):
-        data = zip_bytes(self.members_)
+        data = zip_bytes(members_of(self.problem))
         self.refuses(INPUT, ["standard input", "FILE.npz:NAME"], *self.problem.args(x="-"), stdin=data)
         self.write("s.npz", data)
         with open(self.folder / "s.npz", "rb") as file:
@@ -174,20 +135,17 @@ class Refusals(SmallTest):
         self.assert_one_error(result, INPUT, "standard input: is an archive", "FILE:NAME", "x or dy")
 
     def test_a_wrong_checksum_writes_nothing(self):
-        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            data = bytearray(zip_bytes(self.members_, method))
-            data[data.find(b"PK\1\2") + 16] ^= 1
-            self.write("w.npz", bytes(data))
-            self.write("old.npy", b"old")
-            for args in (self.problem.args(x="w.npz:x"), self.problem.args("old.npy", x="w.npz:x"), ["inspect", "w.npz:x"],
-                         ["verify", *self.problem.flags(), "-i", "w.npz:x", "-g", "dy.npy"],
-                         [*self.problem.flags([]), "--filter-like", "w.npz:x", "-i", "x.npy", "-g",
-                          "dy.npy", "-o", "o.npy"],
-                         ["bench", *self.problem.flags(), "-i", "w.npz:x", "-g", "dy.npy",
-                          "--no-peaks"]):
-                self.refuses(INPUT, ["w.npz:x", "CRC"], *args)
-            # Nothing on standard output either.
-            self.refuses(INPUT, ["CRC"], *self.problem.args("-", x="w.npz:x"))
+        data = bytearray(zip_bytes(members_of(self.problem)))
+        data[data.find(b"PK\1\2") + 16] ^= 1
+        self.write("w.npz", bytes(data))
+        self.write("old.npy", b"old")
+        for args in (self.problem.args(x="w.npz:x"), self.problem.args("old.npy", x="w.npz:x"), ["inspect", "w.npz:x"],
+                     ["verify", *self.problem.flags(), "-i", "w.npz:x", "-g", "dy.npy"],
+                     [*self.problem.flags(["--filter-like", "w.npz:x"]), "-i", "x.npy", "-g", "dy.npy", "-o", "o.npy"],
+                     ["bench", *self.problem.flags(), "-i", "w.npz:x", "-g", "dy.npy", "--no-peaks"],
+                     # Nothing on standard output either.
+                     self.problem.args("-", x="w.npz:x")):
+            self.refuses(INPUT, ["w.npz:x", "CRC"], *args)
 
 
 class Memory(CliTest):
@@ -241,8 +199,7 @@ class Pipes(SmallTest):
 
     def test_either_tensor(self):
         for line in ("cat x.npy | convgrad $F -i - -g dy.npy -o -", "convgrad $F -i - -g dy.npy -o - < x.npy",
-                     "cat dy.npy | convgrad $F -i x.npy -g - -o -", "convgrad $F -i x.npy -g - -o - < dy.npy",
-                     "cat x.npy | convgrad $F -i - -g dy.npy -o - -v 2>/dev/null | cat",
+                     "cat dy.npy | convgrad $F -i x.npy -g - -o -",
                      "cat x.npy | convgrad $F -i - -g dy.npy -o /dev/stdout | cat",
                      "convgrad $F -i <(cat x.npy) -g <(cat dy.npy) -o -",
                      "cat x.npy | convgrad $F -i - -g dy.npy -o - --json=report.json"):
@@ -277,10 +234,7 @@ class Pipes(SmallTest):
         self.assertEqual((result.status, result.err, result.raw), (0, "", self.want))
 
     def test_one_array_on_standard_input(self):
-        for args in (["-i", "-", "-g", "-", "-o", "o.npy", *self.problem.flags()],
-                     ["-i", "-", "-g", "dy.npy", "-o", "o.npy",
-                      *self.problem.flags(["--filter-like", "-"])],
-                     ["verify", "-i", "x.npy", "-g", "-", "--result", "golden.npy",
+        for args in (["-i", "-", "-g", "dy.npy", "-o", "o.npy",
                       *self.problem.flags(["--filter-like", "-"])],
                      ["verify", "-i", "-", "-g", "dy.npy", "--result", "-",
                       *self.problem.flags()]):
@@ -288,8 +242,7 @@ class Pipes(SmallTest):
 
     def test_nothing_is_written_before_the_gradient_is_complete(self):
         x = self.read("x.npy")
-        for data, part in ((x[:-1], "truncated"), (x[:200], "truncated"), (b"", "is empty"),
-                           (x + b"\0", "goes on after"), (x[:60], "truncated")):
+        for data, part in ((x[:-1], "truncated"), (b"", "is empty"), (x + b"\0", "goes on after")):
             self.refuses(INPUT, ["standard input", part], *self.problem.args("-", x="-"), stdin=data)
         self.assert_one_error(self.run_here(*self.problem.args("-", x="none.npy")), INPUT)
         self.assert_one_error(self.run_here(*self.problem.args("-"), "--memory-limit", "1"), RUNTIME)
