@@ -1,27 +1,15 @@
-// generate_test.cpp - the generator's known answers, the distributions, and where elements lie.
+// generate_test.cpp - the generator's known answers and the distributions.
 #include "generate/generate.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 
-#include "check/reference_sum.hpp"
 #include "generate/random_numbers.hpp"
 #include "support/problems.hpp"
-#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;
-
-namespace {
-
-std::int64_t count_of(const TensorMaker& maker) {
-  std::int64_t count = 1;
-  for (const std::int64_t n : maker.shape()) count *= n;
-  return count;
-}
-
-}  // namespace
 
 TEST_CASE("Philox gives the known answers of its distribution") {
   // kat_vectors of Random123.
@@ -32,15 +20,6 @@ TEST_CASE("Philox gives the known answers of its distribution") {
         PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   CHECK(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
         PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
-}
-
-TEST_CASE("the logarithm is that of the mathematical library within 2 ULP") {
-  for (double x = 0x1p-60; x < 4; x *= 1.00137) {
-    const double want = std::log(x);
-    CAPTURE(x);
-    CHECK(std::fabs(portable_log(x) - want) <= 4.5e-16 * std::fabs(want) + 1e-300);
-  }
-  CHECK(portable_log(1) == 0);
 }
 
 TEST_CASE("the quantile inverts the normal distribution function") {
@@ -94,28 +73,6 @@ TEST_CASE("sums of many float16 terms stay in range") {
         squares += product * product;
       }
       CHECK(6 * std::sqrt(squares / 4096 * static_cast<double>(term_count(pb))) < 65504);
-    }
-  }
-}
-
-TEST_CASE("a source of made blocks is the same as the tensors in memory") {
-  for (const bool last : {true, false}) {
-    const WgradProblem pb =
-        make({"2x2 s2", "conv2d", 5, 3, 4, 1, {{9, 2, 2}, {7, 2, 2}}}, DType::f32, last);
-    const TensorMaker x(pb, Operand::x, {Distribution::normal, 9, false});
-    const TensorMaker dy(pb, Operand::dy, {Distribution::normal, 9, false});
-    std::vector<float> whole_x(static_cast<std::size_t>(count_of(x)));
-    std::vector<float> whole_dy(static_cast<std::size_t>(count_of(dy)));
-    x.fill(0, count_of(x), whole_x.data());
-    dy.fill(0, count_of(dy), whole_dy.data());
-    const Expected want = reference_of(pb, whole_x.data(), whole_dy.data());
-    for (const std::int64_t block_bytes : {0, 2000, 400}) {
-      TaskPool pool(2);
-      ReferenceSum reference(pb, pool);
-      MadeSource source(x, dy);
-      sum_blocks(reference_plan(pb, block_bytes), source, reference);
-      reference.finish();
-      CHECK(reference.expected().values == want.values);
     }
   }
 }
