@@ -1,21 +1,6 @@
-"""The main job: what is computed, from every spelling and every way in and out."""
-import itertools
-
+"""The main job's options. test_verify.py and test_support.py have every operation, dtype and algorithm."""
 import numpy as np
-from harness import ALGORITHMS, DTYPES, OPS, CliTest, SmallTest, npy_bytes, save, small
-
-
-class EveryOp(CliTest):
-    """exact_test.cpp draws shapes and attributes at random."""
-
-    def test_dtypes_layouts_and_ways_to_compute(self):
-        ways = [*(["-a", name] for name in (*ALGORITHMS, "auto")),
-                *(["-b", name] for name in ("auto", "cpu", "reference"))]
-        # Each way meets every op, dtype and layout; kernels_test.cpp has all of them together.
-        for i, (op, dtype, last) in enumerate(itertools.product(OPS, DTYPES, (True, False))):
-            for way in ways[(i + i // 8) % 4::4]:
-                with self.subTest(op=op, dtype=dtype, last=last, way=way):
-                    self.assert_computes(small(op, last), dtype, *way)
+from harness import ALGORITHMS, DTYPES, SmallTest, npy_bytes, save
 
 
 class Options(SmallTest):

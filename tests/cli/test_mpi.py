@@ -10,9 +10,9 @@ import unittest
 import numpy as np
 
 from faults import INJECT
-from harness import (BINARY, DTYPES, ERROR, SANITIZED, Problem, SmallTest, clean_environment, parse_report,
-                     raw_npy, save, wait_until)
-from test_ranges import PROBLEMS, RangesTest
+from harness import (BINARY, ERROR, SANITIZED, Problem, SmallTest, clean_environment, parse_report, raw_npy,
+                     save, wait_until)
+from test_ranges import RangesTest
 
 MODULE = pathlib.Path(BINARY).parent / "convgrad_mpi.so"
 MPIRUN = shutil.which("mpirun")
@@ -79,14 +79,6 @@ class SameBits(MpiTest):
         whole = self.one_run()
         for ranks in (1, 2, 3, 5, 8):
             self.assertEqual(self.on_ranks(ranks, "-t", 1), whole, ranks)
-
-    def test_ops_and_dtypes(self):
-        for index, op in enumerate(PROBLEMS):
-            for ranks, dtype in enumerate(DTYPES, 2):
-                last = (index + ranks) % 2 == 0
-                self.use(op, dtype, last)
-                with self.subTest(op=op, dtype=dtype, last=last, ranks=ranks):
-                    self.assertEqual(self.on_ranks(ranks), self.one_run())
 
     def test_more_ranks_than_images(self):
         for n in (0, 1, 2):
