@@ -27,14 +27,9 @@ class DtypesTest(CliTest):
 class Raw(DtypesTest):
     def test_as_the_same_npy(self):
         want = self.gradient()
-        little, big = self.x.astype("<f4").tobytes(), self.x.astype(">f4").tobytes()
-        self.write("x.bin", little)
-        self.write("big.bin", big)
         self.write("b16.bin", round_to("bfloat16", self.x).tobytes())
-        for name in ("x.bin:f4[2, 6,7,3]", "big.bin:>float32[2,6,7,3]", "b16.bin:bfloat16[2,6,7,3]"):
-            with self.subTest(name):
-                self.assertEqual(self.gradient(name), want)
-        self.assertEqual(self.gradient("-:float32[2,6,7,3]", stdin=little), want)
+        self.assertEqual(self.gradient("b16.bin:bfloat16[2,6,7,3]"), want)
+        self.assertEqual(self.gradient("-:>float32[2,6,7,3]", stdin=self.x.astype(">f4").tobytes()), want)
 
     def test_wherever_arrays_are_read(self):
         self.gradient()
@@ -47,20 +42,13 @@ class Raw(DtypesTest):
                      ("--op", "conv2d", "--filter-sizes", "sizes.bin:int32[4]", "-p", "same",
                       "-i", "x.npy", "-g", "dy.npy", "-o", "b.npy")):
             self.succeed(*args)
-        file = self.report("inspect", name)["files"][0]
-        self.assertEqual((file["format"], file["dtype"], file["shape"]),
-                         ("raw", "float64", [3, 3, 3, 4]))
 
     def test_refusals(self):
+        """raw_tensor_test.cpp has what does not fit."""
         self.write("x.bin", self.x.astype("<f4").tobytes())
-        for name, status, text in (
-                ("x.bin", 3, "for elements alone add dtype and shape, FILE:float32[8,56,56,64]"),
-                ("/dev/zero:float32[2,6,7,3]", 3,
-                 "goes on after the 1008 payload bytes that dtype and shape in its name make"),
-                ("x.bin:int32[2,6,7,3]", 3, "dtype 'int32' is int32, expected float16")):
-            self.refuse(name, "dy.npy", status, text)
-        self.refuse("-:float32[2,6,7,3]", "dy.npy", 3, "ends after 5 of 1008 payload bytes; it is truncated",
-                    stdin=b"short")
+        self.refuse("x.bin", "dy.npy", 3, "for elements alone add dtype and shape, FILE:float32[8,56,56,64]")
+        self.refuse("/dev/zero:float32[2,6,7,3]", "dy.npy", 3,
+                    "goes on after the 1008 payload bytes that dtype and shape in its name make")
         self.refuse("-:float32[2,6,7,3]", "-", 2, "expected one array on standard input")
         self.refuse("x.bin:float32[2,6,7,3]", "dy.npy", 2, "is the file of --input", "-o", "./x.bin")
 
@@ -81,16 +69,12 @@ class Said(DtypesTest):
                      "--result", "dw.npy")
 
     def test_refusals(self):
+        """npy_header_test.cpp and raw_tensor_test.cpp have more."""
         self.write("u2.npy", raw_npy(SHAPE, "'<u2'", bytes(2 * self.x.size)))
-        self.write("v1.npy", raw_npy(SHAPE, "'<V1'", bytes(self.x.size)))
-        for x, flags, status, text in (
-                ("u2.npy", (), 3, "if it is bfloat16, say so with --input-dtype"),
-                ("v1.npy", (), 3, "if these are 8-bit floats, say which with --input-dtype, such"),
-                ("u2.npy", ("--input-dtype", "float32"), 3, "expected integers or raw bytes of 4"),
-                ("v1.npy", ("--input-dtype", "float8"), 2, "did you mean 'float8_e4m3fn'?"),
-                ("x.npy", ("--out-dtype", "float8_e5m2"), 2, "expected float16, bfloat16")):
-            self.refuse(x, "dy.npy", status, text, *flags)
+        self.refuse("u2.npy", "dy.npy", 3, "if it is bfloat16, say so with --input-dtype")
         self.refuse("x.npy", "u2.npy", 3, "say so with --out-backprop-dtype")
+        self.refuse("u2.npy", "dy.npy", 2, "did you mean 'float8_e4m3fn'?", "--input-dtype", "float8")
+        self.refuse("x.npy", "dy.npy", 2, "expected float16, bfloat16", "--out-dtype", "float8_e5m2")
 
     def test_advice_for_other_files_fits_them(self):
         self.gradient("x.npy", "dy.npy", "--out-dtype", "bfloat16")
@@ -101,8 +85,6 @@ class Said(DtypesTest):
             result = self.run_here(*verify, flag, "u2.npy")
             self.assert_one_error(result, 3, "u2.npy: ", "if it is bfloat16, save x.view('V2')")
             self.assertNotIn("--input-dtype", result.err)
-        np.save(self.folder / "v2.npy", np.load(self.folder / "u2.npy").view("V2"))
-        self.assertEqual(self.run_here(*verify, "--out-dtype", "bfloat16", "--result", "v2.npy").status, 0)
         self.write("v1.npy", raw_npy((4,), "'|V1'", bytes(range(4))))
         for args in (("inspect", "v1.npy"), ("compare", "v1.npy", "v1.npy")):
             result = self.run_here(*args)

@@ -74,25 +74,6 @@ TEST_CASE("what does not fit is refused in one line") {
   refused(ErrorKind::input, npy + ":float32[5]", "leave the dtype and the shape", npy);
 }
 
-TEST_CASE("how an argument divides into file, dtype and shape") {
-  const TempDir dir;
-  const auto divided = [](const std::string& argument) {
-    const TensorName name = split_tensor_name(argument);
-    return cat(name.file, name.member ? " | " + *name.member : "", is_raw(name) ? " raw" : "");
-  };
-  const std::string literal = dir.write("y.bin:float32[2]", "12345678");
-  CHECK(divided(dir.file("none.bin:float32[2,3]")) == dir.file("none.bin") + " | float32[2,3] raw");
-  CHECK(divided("-:>f2[4]") == "- | >f2[4] raw");
-  CHECK(divided(literal) == literal);  // a file of the whole name
-  CHECK(divided(dir.file("a.npz:float32[2]")) == dir.file("a.npz") + " | float32[2]");
-  for (const char* name : {"none:[2]", "none:f4[2", "none:f4", "none:f4[2][3]", "none:a/b[2]"}) {
-    CHECK(divided(dir.file(name)) == dir.file(name));
-  }
-  CHECK(is_standard_input("-:>f2[4]"));
-  CHECK(is_standard_input("-"));
-  CHECK_FALSE(is_standard_input("./-"));
-}
-
 TEST_CASE("integers and raw bytes are taken for floats of their size") {
   const TempDir dir;
   const ArraySpec words{{3, 2}, 2, false, false, 'u'};

@@ -211,7 +211,6 @@ TEST_CASE("sizes, methods and flags that cannot be") {
   };
   constexpr std::size_t kFlags = 8, kMethod = 10, kCompressed = 20, kSize = 24;
   refused(with_entry_field(stored, kFlags, {"\1", 1}), "is encrypted, expected a plain member");
-  refused(with_entry_field(deflated, kFlags, {"\1", 1}), "is encrypted");
   for (const char method : {'\1', '\6', '\t', '\14', '\16', 'X', '_'}) {
     CAPTURE(static_cast<int>(method));
     refused(with_entry_field(stored, kMethod, std::string{method, 0}),
@@ -313,11 +312,11 @@ TEST_CASE("an archive that is cut while it is read") {
   }
 }
 
-TEST_CASE("how an argument divides into file and member") {
+TEST_CASE("how an argument divides into file and member, or dtype and shape") {
   const TempDir dir;
   const auto divided = [](const std::string& argument) {
     const TensorName name = split_tensor_name(argument);
-    return cat(name.file, name.member ? " | " + *name.member : "");
+    return cat(name.file, name.member ? " | " + *name.member : "", is_raw(name) ? " raw" : "");
   };
   const std::string a = dir.write("a.npz", "x"), colon = dir.write("b:c.npz", "x");
   CHECK(divided("-") == "-");
@@ -336,6 +335,16 @@ TEST_CASE("how an argument divides into file and member") {
   const std::string named = dir.write("a.npz:x", "x");  // the file with exactly that name wins
   CHECK(divided(named) == named);
   CHECK(divided(named + ":y") == named + " | y");  // and the longest file before a colon
+  CHECK(divided(dir.file("none.bin:float32[2,3]")) == dir.file("none.bin") + " | float32[2,3] raw");
+  CHECK(divided("-:>f2[4]") == "- | >f2[4] raw");
+  CHECK(divided(dir.write("y.bin:f4[2]", "12345678")) == dir.file("y.bin:f4[2]"));
+  CHECK(divided(dir.file("a.npz:float32[2]")) == dir.file("a.npz") + " | float32[2]");
+  for (const char* name : {"none:[2]", "none:f4[2", "none:f4", "none:f4[2][3]", "none:a/b[2]"}) {
+    CHECK(divided(dir.file(name)) == dir.file(name));
+  }
+  CHECK(is_standard_input("-:>f2[4]"));
+  CHECK(is_standard_input("-"));
+  CHECK_FALSE(is_standard_input("./-"));
 }
 
 TEST_CASE("files that only look like archives") {
