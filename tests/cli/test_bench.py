@@ -1,9 +1,10 @@
 """bench and info --peaks: what they take and what they print."""
+import json
 import shutil
 
 import numpy as np
 
-from harness import ALL_ALGORITHMS, ALGORITHMS, BINARY, DTYPES, ROOT, CliTest, Problem, parse_report
+from harness import ALL_ALGORITHMS, ALGORITHMS, BINARY, DTYPES, ROOT, CliTest, Problem
 
 QUICK = ["--repeat", "2", "--min-time", "0", "--no-peaks"]
 TINY = ["--op", "conv2d", "--input-shape", "2,6,5,3", "-k", "3", "--out-channels", "4", "-p", "same"]
@@ -105,9 +106,6 @@ class Report(BenchTest):
         self.assertEqual([(p["execution"]["threads"], p["execution"]["algorithm"], p["attrs"]["dtype"],
                            p["timing_ms"]["kernel"]["n"]) for p in problems],
                          [(1, "direct", "float64", 3), (2, "direct", "float64", 3)])
-        # What is meant for jobs on files does not disturb one without.
-        self.report(*TINY, env={"CONVGRAD_INPUT": "x.npy", "CONVGRAD_OUT_BACKPROP": "dy.npy"})
-        self.report(*self.suite(), env={"CONVGRAD_INPUT": "x.npy", "CONVGRAD_OP": "conv2d"})
 
 
 class Text(BenchTest):
@@ -146,8 +144,7 @@ class Suite(BenchTest):
     def test_broken_lines_are_named(self):
         good = SUITE.splitlines()[1].split("#")[0]
         # What else is wrong with a problem's line: problem_line_test.cpp.
-        for change, part in ((("conv2d", "conv4d"), "'conv4d' is not an operation"), (("n2", "NWHC"), "'NWHC' is no word"),
-                             (("pad_same", "groups2"), "2 groups do not divide"), (("first", "first 0"), "count: 0"),
+        for change, part in ((("pad_same", "groups2"), "2 groups do not divide"), (("first", "first 0"), "count: 0"),
                              (("first", "first 9223372036854775807"), "count: 9223372036854775807, expected from 1 to"),
                              (("first", "first 1 1"), "'1' is not an operation")):
             self.assertIn(change[0], good)
@@ -190,10 +187,6 @@ class SuitesByName(BenchTest):
         self.assertGreater(len(layers), 10)
         self.assertEqual([(p["name"], p["count"]) for p in report["problems"]], [(row[0], int(row[1])) for row in layers])
         self.assertEqual({p["tensors"]["input"]["shape"][0] for p in report["problems"]}, {1})
-        (total,) = report["totals"]
-        self.assertEqual((total["problems"], total["convolutions"]), (len(layers), sum(int(row[1]) for row in layers)))
-        medians = [p["count"] * p["timing_ms"]["kernel"]["median"] for p in report["problems"]]
-        self.assertAlmostEqual(total["median_ms"], sum(medians), delta=1e-3 * sum(medians))
         self.assertEqual(len(self.report("--suite", "unet3d", "--only", "conv1x1x1", "--batch", 1)["problems"]), 1)
         self.refuse(3, ["--network: 'resnet18' is more than one", "timm/resnet18 or torchbench/resnet18"], "--network", "resnet18")
         self.refuse(3, ["--network: 'squeezenet1_2' is none", "did you mean 'squeezenet1_1'?"], "--network", "squeezenet1_2")
@@ -217,17 +210,13 @@ class ProblemLines(BenchTest):
 
     DENSE = "--op conv2d --filter-sizes 3,3,64,128 --explicit-paddings 1,1,1,1"
     LINES = (
-        ("mb16ic64ih56oc128oh56kh3ph1", f"{DENSE} --input-shape 16,56,56,64"),
         ("g1mb16_ic64ih56iw56_oc128oh56ow56_kh3kw3_sh1sw1_ph1pw1_dh0dw0_n\"res:2a\"", f"{DENSE} --input-shape 16,56,56,64"),
         # By default 2 images, and the padding and outputs that follow.
         ("ic4ih8oc5kh3", "--op conv2d --filter-sizes 3,3,4,5 --explicit-paddings 0,0,0,0 --input-shape 2,8,8,4"),
-        ("ic4ih8oc5oh8kh3", "--op conv2d --filter-sizes 3,3,4,5 --explicit-paddings 1,1,1,1 --input-shape 2,8,8,4"),
         ("ic4ih8oc5oh8kh4", "--op conv2d --filter-sizes 4,4,4,5 --explicit-paddings 1,2,1,2 --input-shape 2,8,8,4"),
         # At the end as much as the outputs take: less than in front, or more; dilations counted from 0.
         ("mb1ic4ih8oc5oh4kh3sh2ph1", "--op conv2d --filter-sizes 3,3,4,5 --strides 2,2 --explicit-paddings 1,0,1,0 "
                                      "--input-shape 1,8,8,4"),
-        ("mb1ic4ih9oc5oh4kh2sh2ph0", "--op conv2d --filter-sizes 2,2,4,5 --strides 2,2 --explicit-paddings 0,0,0,0 "
-                                     "--input-shape 1,9,9,4"),
         ("mb1ic4ih8oc5oh8kh3ph0", "--op conv2d --filter-sizes 3,3,4,5 --explicit-paddings 0,2,0,2 --input-shape 1,8,8,4"),
         ("mb1ic4ih8iw9oc5kh3kw2dh1", "--op conv2d --filter-sizes 3,2,4,5 --dilations 2,1 --explicit-paddings 0,0,0,0 "
                                      "--input-shape 1,8,9,4"),
@@ -286,22 +275,17 @@ class ProblemLines(BenchTest):
         self.assertEqual((report["tensors"]["input"]["shape"], report["attrs"]["filter_format"], report["attrs"]["dtype"],
                           report["attrs"]["out_dtype"]), ([1, 5, 6, 4], "HWIO", "float16", "float32"))
         self.assertEqual(self.report("--problem", line, "--dtype", "float64")["attrs"]["dtype"], "float64")
-        dtypes = [p["attrs"]["dtype"] for p in self.report(*self.suite(f"{line}\nic4ih8oc5kh3\n"))["problems"]]
-        self.assertEqual(dtypes, ["float16", "float32"])
 
     def test_what_cannot_be_said_is_named(self):
         good = "conv -n 1 -c 4 -k 2"
         for line, parts in (
-                ("ic4ih8oc5kh3xx2", ["'xx2'", "mb16ic64"]), ("ic4ih8oc5kh", ["'kh'"]), ("ic4ih-8oc5kh3", ["'ih-8'"]),
-                ("ih8oc5kh3", ["ic is missing"]), ("g0ic4ih8oc5kh3", ["g is missing or 0"]), ("ic4oc5", ["spatial axis"]),
-                ("ic4ih8oc5", ["kh is missing"]), ("ic4ih8iw8oc5kh3", ["kw is missing"]), ("ic4ih8oc5kh3sh0", ["sh is missing"]),
+                ("ic4ih8oc5kh3xx2", ["'xx2'", "mb16ic64"]), ("ic4ih-8oc5kh3", ["'ih-8'"]), ("ic4oc5", ["spatial axis"]),
+                ("ih8oc5kh3", ["ic is missing"]), ("ic4ih8oc5kh3sh0", ["sh is missing"]),
                 ("ic4id8ih8oc5kd3kh3", ["d, h and w"]), ("ic4ih3oc5kh5", ["'kh5'"]), ("ic4ih8oc5oh5kh3", ["'oh5'", "at least 6"]),
-                ("ic4ih99999999999oc5kh3", ["'ih99999999999'"]),
                 (f"{good} -m trans", ["'-m trans'"]), (f"{good} -z same", ["'-z same'"]), (f"{good} -r 1", ["'-r 1'"]),
-                (f"{good} -N 1", ["'-N 1'"]), (f"{good} -H", ["'-H' has no value"]), (f"{good} -H x", ["'-H x'"]),
-                (f"{good} -u 0", ["'-u 0'", "from 1"]), (f"{good} -_ 1", ["'-_ 1'", "from 2 to 3"]),
-                (f"{good} -I NHWC", ["fil_layout are NHWC, NCHW, NCHW", "for all"]), (f"{good} -f CHWN", ["NCHW, NCHW, CHWN"]),
-                (f"{good} -Z 1", ["'-Z 1'"]), (f"{good} -d x.bin", ["'-d x.bin'", "a line without it"]),
+                (f"{good} -H", ["'-H' has no value"]), (f"{good} -u 0", ["'-u 0'", "from 1"]),
+                (f"{good} -I NHWC", ["fil_layout are NHWC, NCHW, NCHW", "for all"]),
+                (f"{good} -d x.bin", ["'-d x.bin'", "a line without it"]),
                 ("convint8 -n 1", ["'convint8'", "convbfp16"]), ("benchdnn --conv --batch=shapes", ["benchdnn or MIOpenDriver: conv2d n16"]),
                 ("--conv --dt=s8 ic4ih8oc5kh3", ["--dt: 's8' is unknown"]), ("MIOpenDriver pool -n 1", ["'pool'"])):
             self.refuse(2, ["--problem: ", *parts], f"--problem={line}")
@@ -319,23 +303,19 @@ class ProblemLines(BenchTest):
         self.succeed("generate", "--problem", "convfp16 -n 1 -c 4 -k 2 -H 5 -W 6", "-o", "half")
         self.assertEqual(np.load(self.folder / "half/gradient.npy").shape, (2, 4, 3, 3))
         self.assertEqual(np.load(self.folder / "half/gradient.npy").dtype, np.float16)
-        for args, part in ((["--shape", "1,8,8,4"], "--shape"), (["--op", "conv2d"], "--op"), (["-s", 2], "--strides")):
-            self.assert_one_error(self.run_here("generate", "--problem", "ic4ih8oc5kh3", "-o", "no", *args), 2,
-                                  f"{part}: given with --problem")
+        self.refuses(2, ["--shape: given with --problem"], "generate", "--problem", "ic4ih8oc5kh3", "-o", "no",
+                     "--shape", "1,8,8,4")
 
 
 class Tags(BenchTest):
     def test_they_are_kept(self):
         tags = ["--tag", "commit=1a2b", "--tag", "note=a=b, \"c\"", "--tag", "commit=3c4d"]
         want = {"commit": "3c4d", "note": 'a=b, "c"'}
-        self.bench(*TINY, *QUICK, *tags, "--json=r.json")
-        self.assertEqual(parse_report((self.folder / "r.json").read_text())["tags"], want)
-        Problem(n=2, size=(6, 5), c=3, k=4, taps=(3, 3)).save(self.folder)
-        job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", 3, "-p", "same"]
-        for command in ([*job, "-o", "dw.npy"], ["verify", *job]):
-            self.assertEqual(CliTest.report(self, *command, *tags)["tags"], want)
-        self.write("jobs.jsonl", '{"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, '
-                                 '"padding": "same"}\n')
+        self.assertEqual(self.report(*TINY, *tags)["tags"], want)
+        problem = Problem(n=2, size=(6, 5), c=3, k=4, taps=(3, 3))
+        problem.save(self.folder)
+        self.assertEqual(CliTest.report(self, *problem.args(), *tags)["tags"], want)
+        self.write("jobs.jsonl", json.dumps(problem.job(output="dw.npy")) + "\n")
         self.assertEqual(CliTest.report(self, "batch", "jobs.jsonl", *tags)["tags"], want)
 
     def test_from_a_variable(self):
@@ -355,21 +335,16 @@ class Refused(BenchTest):
                 (["the problem is given twice"], [*TINY, "-i", "x.npy"]),
                 (["--op is missing"], ["--input-shape", "2,6,5,3"]),
                 (["--multiplier", "--out-channels"], [*TINY, "--multiplier", 2]),
-                (["--op: given with --suite"], ["--op", "conv2d", *suite]),
                 (["--strides: given with --suite"], ["-s", 2, *suite]),
                 (["--only: given without --suite or --network"], [*TINY, "--only", "x"]),
                 (["--dtype: 'flaot32'", "did you mean 'float32'"], [*TINY, "--dtype", "flaot32"]),
                 (["--dtype", "empty element"], [*TINY, "--dtype", "float32,,float64"]),
-                (["--algorithm: 'dirct'", "did you mean 'direct'"], [*TINY, "-a", "direct,dirct"]),
-                (["--threads: 'x'"], [*TINY, "-t", "1,x"]), (["--threads: '5000'"], [*TINY, "-t", 5000]),
-                (["--out-channels", "'0'", "from 1"], [*TINY, "--out-channels", 0]),
-                (["--repeat", "'0'"], [*TINY, "--repeat", 0]), (["--warmup"], [*TINY, "--warmup", -1]),
-                (["--min-time", "'-1'"], [*TINY, "--min-time=-1"]),
-                (["unknown option '--output'"], [*TINY, "--output", "dw.npy"])):
+                (["--threads: 'x'"], [*TINY, "-t", "1,x"]),
+                (["--repeat", "'0'"], [*TINY, "--repeat", 0]),
+                (["--min-time", "'-1'"], [*TINY, "--min-time=-1"])):
             self.refuse(2, parts, *args)
         self.refuse(2, ["--dtype: given with --input"], "--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", 3,
                     "-p", "same", "--dtype", "float32")
-        self.refuse(2, ["CONVGRAD_DTYPE: 'x'"], *TINY, env={"CONVGRAD_DTYPE": "x"})
 
     def test_a_kernel_that_cannot(self):
         big = ["--op", "conv2d", "--input-shape", "1,2,2,2048", "-k", 1, "--out-channels", 2048, "-p", "same"]

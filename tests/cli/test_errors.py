@@ -7,13 +7,6 @@ from help_text import options_of
 
 USAGE, INPUT = 2, 3
 
-# Per op: x, dy, and flags that fit them.
-JOBS = {
-    "conv2d": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 6), k="3", s="2"),
-    "depthwise": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 8), k="3", s="2"),
-    "conv3d": dict(x=(2, 6, 7, 5, 4), dy=(2, 3, 4, 3, 6), k="3", s="2"),
-}
-
 
 class ErrorTest(CliTest):
     """Every other case has an old output, which must stay; the rest must leave none."""
@@ -22,21 +15,16 @@ class ErrorTest(CliTest):
     def ones(self, name, shape, dtype="float32"):
         save(self.folder / name, np.ones(shape), dtype)
 
-    def job(self, base, **changes):
+    def job(self, **changes):
         """Flags of a sound job, with changes; None leaves one out. Writes its files."""
-        sound = JOBS[base]
-        for name, shape in (("x.npy", changes.pop("x", sound["x"])),
-                            ("dy.npy", changes.pop("dy", sound["dy"]))):
+        for name, shape in (("x.npy", changes.pop("x", (2, 6, 7, 4))), ("dy.npy", changes.pop("dy", (2, 3, 4, 6)))):
             if shape is not None:
                 self.ones(name, shape)
-        flags = {"op": base, "i": "x.npy", "g": "dy.npy", "k": sound["k"], "s": sound["s"],
-                 "p": "same", **changes}
+        flags = {"op": "conv2d", "i": "x.npy", "g": "dy.npy", "k": "3", "s": "2", "p": "same", **changes}
         args = []
         for name, value in flags.items():
-            if value is None:
-                continue
-            flag = ("-" if len(name) == 1 else "--") + name.replace("_", "-")
-            args += [flag] if value is True else [flag, str(value)]
+            if value is not None:
+                args += [("-" if len(name) == 1 else "--") + name.replace("_", "-"), str(value)]
         return args
 
     def refuse(self, status, parts, *args, output=True, **more):
@@ -52,45 +40,31 @@ class ErrorTest(CliTest):
 
 
 class Sound(ErrorTest):
-    def test_the_jobs_that_are_spoiled_below(self):
-        for op in JOBS:
-            self.assert_quiet(self.run_here(*self.job(op), "-o", "dw.npy"))
+    def test_the_job_that_is_spoiled_below(self):
+        self.assert_quiet(self.run_here(*self.job(), "-o", "dw.npy"))
 
 
 class Attributes(ErrorTest):
     """One of each kind; problem_test.cpp has every axis and bound."""
 
     def test_shapes_and_numbers(self):
-        self.refuse(INPUT, ["--out-backprop", "dy.npy", "axis 2 (Q) is 5, expected 4"], *self.job("conv2d", dy=(2, 3, 5, 6)))
+        self.refuse(INPUT, ["--out-backprop", "dy.npy", "axis 2 (Q) is 5, expected 4"], *self.job(dy=(2, 3, 5, 6)))
         for flag, name in (("s", "--strides"), ("d", "--dilations"), ("k", "--kernel"), ("groups", "--groups")):
             for bad in (0, -(2**63), 10**30):
-                self.refuse(INPUT, [name, str(bad)], *self.job("conv3d", **{flag: bad}))
+                self.refuse(INPUT, [name, str(bad)], *self.job(**{flag: bad}))
 
     def test_not_numbers(self):
+        """test_attributes.py has lists that are none."""
         for word in ("abc", "1.5", "3x", "1e3", "0x3", "+-1", "1;2", "nan", "inf", "3,,x", "٣"):
-            for flag, name in (("s", "--strides"), ("d", "--dilations"), ("k", "--kernel"),
-                               ("groups", "--groups"),
-                               ("explicit_paddings", "--explicit-paddings")):
-                more = {"p": "explicit"} if flag == "explicit_paddings" else {}
-                if flag == "groups" and word in ("0x3", "1e3"):
-                    continue
-                result = self.run_here(*self.job("conv2d", **{flag: word}, **more), "-o", "dw.npy")
-                with self.subTest(flag=name, word=word):
-                    self.assertIn(result.status, (USAGE, INPUT), str(result))
-                    self.assertIn("whole number", result.err, str(result))
-                    self.assertIn(name, result.err, str(result))
-                    self.assertEqual(result.err.count("\n"), 1, str(result))
-                    self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+            self.refuse(USAGE, ["--strides", "whole number"], *self.job(s=word))
+        for flag, name in (("d", "--dilations"), ("k", "--kernel"), ("groups", "--groups")):
+            self.refuse(USAGE, [name, "whole number"], *self.job(**{flag: "1.5"}))
 
     def test_empty_lists(self):
-        for flag, name in (("s", "--strides"), ("d", "--dilations"), ("k", "--kernel"),
-                           ("filter_sizes", "--filter-sizes"),
-                           ("explicit_paddings", "--explicit-paddings")):
-            for text in ("[]", " ", ",", "()"):
-                more = {"p": "explicit"} if flag == "explicit_paddings" else {}
-                if flag == "filter_sizes":
-                    more["k"] = None
-                self.refuse(USAGE, [name, "empty"], *self.job("conv2d", **more, **{flag: text}))
+        for text in ("[]", " ", ",", "()"):
+            self.refuse(USAGE, ["--strides", "empty"], *self.job(s=text))
+        for flag, name in (("d", "--dilations"), ("k", "--kernel"), ("explicit_paddings", "--explicit-paddings")):
+            self.refuse(USAGE, [name, "empty"], *self.job(**{flag: "[]"}))
 
 
 class FilterSize(ErrorTest):
@@ -98,11 +72,11 @@ class FilterSize(ErrorTest):
         """npy_test.cpp has what is no list of integers, filter_shape_test.cpp what is no filter's shape."""
         for data in (npy_bytes("float32", [3, 3, 4, 6]), raw_npy((0,), "'<i4'", b"")):
             self.write("sizes.npy", data)
-            self.refuse(INPUT, ["sizes"], *self.job("conv2d", k=None, filter_sizes="sizes.npy"))
+            self.refuse(INPUT, ["sizes"], *self.job(k=None, filter_sizes="sizes.npy"))
         save(self.folder / "w.npy", np.zeros((3, 3, 4, 7)))
-        self.refuse(INPUT, ["w.npy", "expected 6"], *self.job("conv2d", k=None, filter_like="w.npy"))
+        self.refuse(INPUT, ["w.npy", "expected 6"], *self.job(k=None, filter_like="w.npy"))
         for flag in ("filter_sizes", "filter_like"):
-            self.refuse(INPUT, ["none.npy", "No such file"], *self.job("conv2d", k=None, **{flag: "none.npy"}))
+            self.refuse(INPUT, ["none.npy", "No such file"], *self.job(k=None, **{flag: "none.npy"}))
 
 
 class Names(ErrorTest):
@@ -117,32 +91,27 @@ class Names(ErrorTest):
             ("b", "cdua", ["--backend", "auto, cpu, cuda or reference", "did you mean 'cuda'"]),
         )
         for flag, word, parts in cases:
-            self.refuse(USAGE, parts, *self.job("conv2d", **{flag: word}))
+            self.refuse(USAGE, parts, *self.job(**{flag: word}))
 
     def test_unknown_flags(self):
-        for flag, meant in (("--stride", "--strides"), ("--paddings", "--padding"),
-                            ("--outbackprop", "--out-backprop"), ("--ouput", "--output"),
-                            ("--filter_size", "--filter-sizes"), ("--acumulate", "--accumulate"),
-                            ("--jsn", "--json")):
+        for flag, meant in (("--ouput", "--output"), ("--filter_size", "--filter-sizes"), ("--jsn", "--json")):
             for form in (f"{flag}=1", flag):
                 spelled = f"'{flag.replace('_', '-')}'"
                 self.refuse(USAGE, [spelled, f"did you mean '{meant}'", "--help"],
-                            *self.job("conv2d"), form)
+                            *self.job(), form)
         for flag in ("-x", "-1", "--frobnicate", "-Z5"):
-            self.refuse(USAGE, [flag, "--help"], *self.job("conv2d"), flag)
+            self.refuse(USAGE, [flag, "--help"], *self.job(), flag)
         # A flag of verify alone, in the compute command.
-        self.refuse(USAGE, ["--rtol"], *self.job("conv2d"), "--rtol", "1")
-        self.refuse(USAGE, ["--golden"], *self.job("conv2d"), "--golden", "x.npy")
+        self.refuse(USAGE, ["--rtol"], *self.job(), "--rtol", "1")
+        self.refuse(USAGE, ["--golden"], *self.job(), "--golden", "x.npy")
 
     def test_commands(self):
-        for word, meant in (("verfy", "verify"), ("Verify", "verify"), ("inspct", "inspect"),
-                            ("compre", "compare"), ("generat", "generate"),
-                            ("inf", "info")):
+        for word, meant in (("Verify", "verify"), ("inf", "info")):
             self.refuse(USAGE, [f"'{word}'", f"did you mean '{meant}'", "--help"], word,
                         output=False)
             self.refuse(USAGE, [f"'{word}'", f"did you mean '{meant}'"], word,
-                        *self.job("conv2d"))
-        for words in (["frobnicate"], ["x.npy"], [*self.job("conv2d"), "-o", "z.npy", "stray"], ["info", "stray"],
+                        *self.job())
+        for words in (["frobnicate"], ["x.npy"], [*self.job(), "-o", "z.npy", "stray"], ["info", "stray"],
                       ["info", "--bogus"], ["inspect", "--bogus"]):
             self.refuse(USAGE, [words[-1]], *words, output=False)
 
@@ -150,8 +119,8 @@ class Names(ErrorTest):
         self.refuse(USAGE, ["--op", "conv2d, depthwise, conv3d or conv1d", "--help"], output=False)
         for flag, name in (("op", "--op"), ("i", "--input"), ("g", "--out-backprop"),
                            ("p", "--padding")):
-            self.refuse(USAGE, [name, "is missing"], *self.job("conv2d", **{flag: None}))
-        for said, *words in (("--output is missing", *self.job("conv2d")), ("is missing", "verify"), ("no file", "inspect")):
+            self.refuse(USAGE, [name, "is missing"], *self.job(**{flag: None}))
+        for said, *words in (("--output is missing", *self.job()), ("is missing", "verify"), ("no file", "inspect")):
             self.refuse(USAGE, [said], *words, output=False)
 
     def test_flags_without_their_value(self):
@@ -160,13 +129,11 @@ class Names(ErrorTest):
             for flag in flags if takes and "[" not in takes else ():
                 self.refuse(USAGE, name, flag, output=False)
                 # Before another flag, which must not be taken for the value.
-                self.refuse(USAGE, name, *self.job("conv2d"), flag, "--dry-run")
-        for flag in ("--rtol", "--atol", "--max-ulp", "--golden", "--result"):
-            self.refuse(USAGE, [flag], "verify", flag, output=False)
+                self.refuse(USAGE, name, *self.job(), flag, "--dry-run")
 
     def test_values_for_flags_that_take_none(self):
         for flag in ("--dry-run=maybe", "--accumulate=7.5", "--verbose=loud", "--no-clobber=x"):
-            self.refuse(USAGE, [flag.split("=", maxsplit=1)[0]], *self.job("conv2d"), flag)
+            self.refuse(USAGE, [flag.split("=", maxsplit=1)[0]], *self.job(), flag)
 
     def test_numbers_of_execution_flags(self):
         for flag, words in (("--threads", ("-1", "x", "1.5", "5000", "9" * 30)),
@@ -174,7 +141,7 @@ class Names(ErrorTest):
                             ("--memory-limit", ("x", "12XB", "MiB", "-5", "-1GiB", "1e400",
                                                 "9" * 30, "99999999999999GiB", "nan"))):
             for word in words:
-                self.refuse(USAGE, [flag, "expected"], *self.job("conv2d"), flag, word)
+                self.refuse(USAGE, [flag, "expected"], *self.job(), flag, word)
 
 
 class Files(ErrorTest):
@@ -190,4 +157,4 @@ class Files(ErrorTest):
     def test_names_with_odd_characters(self):
         self.ones("x.npy", (2, 6, 7, 3))
         for name in ("with space.npy", "quote'.npy", "new\nline.npy", "ünï.npy", "-dash.npy"):
-            self.refuse(INPUT, ["No such file"], *self.job("conv2d", x=None, i=f"./{name}"))
+            self.refuse(INPUT, ["No such file"], *self.job(x=None, i=f"./{name}"))
