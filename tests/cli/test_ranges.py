@@ -150,10 +150,8 @@ class TheFile(RangesTest):
         parts = [self.part(f"{k}/2") for k in (1, 2)]
         big = 2**62
         line = json.loads(np.load(self.folder / parts[1])["problem"].item())["problem"]
-        lines = [line.replace(*words) for words in (("n9", f"n{big}"), ("w40 ", ""), ("r3", "r0"), ("conv2d", "conv4d"),
-                                                    ("float32", "int8"), ("s2", "s2 groups0"), ("s2", "s2 pad1,1,1"))]
-        self.assertNotIn(line, lines)
-        for changes in (*({"problem_line": line} for line in [*lines, "", 7]), {"of_slices": 0},
+        lines = [line.replace("n9", f"n{big}"), line.replace("r3", "r0"), "", 7]   # problem_line_test.cpp has more
+        for changes in (*({"problem_line": line} for line in lines), {"of_slices": 0},
                         {"of_slices": big}, {"of_slices": -1}, {"of_slices": "x"}, {"slices": [5, 3]}, {"slices": [0, big]},
                         {"images": [5, 3]}, {"images": [0, 99]}, {"images": [-1, 3]}, {"images": 7},
                         {"format": "convgrad.partial/9"}, {"sums": np.zeros((1, 1, 1, 1))},
@@ -175,8 +173,8 @@ class Refused(RangesTest):
                          *self.args, "--batch-range", text, "-o", "p.npz")
 
     def test_what_is_no_range(self):
-        for text in ("x", "1", "1:2:3", "3:1", "-1:2", "0/3", "4/3", "1/0", "1/2/3", "a:b", "1.5:2", "1/9999999",
-                     "99999999999999999999:2", " 1:2"):
+        # Of K/R test_shards.py has more.
+        for text in ("x", "1:2:3", "3:1", "-1:2", "4/3", "1.5:2", "1/9999999", "99999999999999999999:2", " 1:2"):
             self.refuses(2, ["--batch-range"], *self.args, f"--batch-range={text}", "-o", "p.npz")
         self.refuses(2, ["--batch-range", "9 images"], *self.args, "--batch-range", "0:10", "-o", "p.npz")
 
