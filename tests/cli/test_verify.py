@@ -53,37 +53,19 @@ class Match(VerifyTest):
         self.assertEqual(self.read("dw.npy"), npy_bytes("float32", self.dw))
         self.refuses(3, ["dw.npy", "--no-clobber"], *self.args("-o", "dw.npy", "--no-clobber"))
 
-    def test_verbose(self):
-        quiet = self.verify()
-        result = self.run_here(*self.args("-v"))
-        self.assertEqual(result.status, 0)
-        # The tables of what is right are not needed to see that it is.
-        self.assertEqual(re.split("largest errors|repeat:", result.out)[0],
-                         quiet.rsplit("repeat:", maxsplit=1)[0])
-        self.assertIn("\nerrors per tap ", result.out)
-        for part in ("thread", "block", " ms"):
-            self.assertIn(part, result.err)
-
 
 class Mismatch(VerifyTest):
     def test_one_element(self):
-        for op, index in (("conv2d", (1, 1, 0, 3)), ("depthwise", (0, 2, 1, 1)),
-                          ("conv3d", (1, 2, 0, 1, 2))):
+        """Text.test_mismatch has all that is said of conv2d's."""
+        for op, index in (("depthwise", (0, 2, 1, 1)), ("conv3d", (1, 2, 0, 1, 2))):
             self.prepare(small(op))
             with self.subTest(op):
                 out = self.judge(off(self.dw, (index, 2)), status=1)
-                place = "[" + ",".join(map(str, index)) + "]"
                 tap = "[" + ",".join(map(str, index[:-2])) + "]"
-                got, want = self.dw[index] + 2, self.dw[index]
-                self.assertIn(f"1 of {self.dw.size} elements", out)
-                self.assertRegex(out, rf"absolute +2 +at {re.escape(place)}: got {got:g}, want "
-                                      rf"{want:g}\n")
-                self.assertRegex(out, rf"first mismatch +2 +at {re.escape(place)}")
                 self.assertRegex(out, rf"(?m)^ *{re.escape(tap)} +1 +2\b")
-                self.assertEqual(len([1 for line in out.splitlines()
-                                      if line.startswith("  [") and line.split()[1] != "0"]), 1)
                 self.assertEqual(self.compare("--result", "r.npy", status=1)["max_abs"],
-                                 {"value": 2.0, "index": list(index), "got": got, "want": want})
+                                 {"value": 2.0, "index": list(index), "got": self.dw[index] + 2,
+                                  "want": self.dw[index]})
 
     def test_another_filter_format_still_names_tensorflows_index(self):
         values = self.problem.expected("OIHW")
@@ -237,13 +219,9 @@ class NotTested(VerifyTest):
         self.assertEqual(self.texts(op="conv3d", size=(4, 5, 4), taps=(2, 2, 2)), [])
 
     def test_constants(self):
-        def ones(problem):
-            problem.dy[:] = 1
         def both(problem):
             problem.x[:], problem.dy[:] = -3, 1
         for last in (True, False):
-            self.assertEqual(self.texts(ones, last=last),
-                             ["dy is constant, so no order of its elements"])
             self.assertEqual(self.texts(both, last=last),
                              ["x is constant, so no order of its elements",
                               "dy is constant, so no order of its elements"])

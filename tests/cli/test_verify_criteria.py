@@ -23,13 +23,6 @@ class Cancellation(VerifyTest):
 class Criteria(VerifyTest):
     """compare_test.cpp has the edges of each."""
 
-    def setUp(self):
-        super().setUp()
-        problem = Problem(n=1, size=(1, 1), c=1, k=4, taps=(1, 1))
-        problem.x[:] = 1
-        problem.dy[:] = [100, -200, 0, 1]
-        self.prepare(problem)
-
     def test_criterion_is_printed(self):
         self.result_file(self.dw)
         for extra, text in ((["--max-ulp", "5"], "at most 5 ULP"),
@@ -214,10 +207,7 @@ class Rounding(VerifyTest):
         difference = load(self.folder / "d.npy")[1]
         self.assertEqual(difference.shape, self.dw.shape)
         self.assertAlmostEqual(difference[1, 2, 1, 0], 2, 3)
-        for extra, parts in ((["--save-diff", "x.npy"], ("--save-diff", "is the file of --input")),
-                             (["--save-diff", "-"], ("--save-diff", "name a file")),
-                             (["--save-diff", "d.npy", "--sample", 20], ("--save-diff", "--sample"))):
-            self.refuses(2, parts, *self.args("--result", "r.npy", *extra))
+        self.refuses(2, ("--save-diff", "--sample"), *self.args("--save-diff", "d.npy", "--sample", 20))
 
     def test_wrong_uses(self):
         self.result_file(self.dw)
@@ -226,12 +216,9 @@ class Rounding(VerifyTest):
                 (["--criterion", "bound", "--slack", 2], ("--slack", "--criterion rounding")),
                 (["--criterion", "bound", "--bitwise"], ("--criterion", "--bitwise")),
                 (["--slack", 0], ("--slack", "above 0")),
-                (["--adders", "none"], ("--adders", "'none'")),
                 (["--longest-sum", 0], ("--longest-sum",)),
                 (["--max-ulp", 1, "--atol", 1], ("--max-ulp", "--rtol/--atol")),
-                (["--bitwise", "--max-ulp", 1], ("--bitwise", "--max-ulp")),
                 (["--rtol", "nan"], ("--rtol", "expected")),
-                (["--max-ulp", "9" * 30], ("--max-ulp", "expected")),
                 (["-o", "o.npy"], ("--output", "--result")),
                 (["--golden", "-", "--result", "-"], ("standard input",))):
             self.refuses(2, parts, *self.args("--result", "r.npy", *extra))
