@@ -70,16 +70,13 @@ class Schema(SchemaTest):
                 part = part[name]
             change(part, path[-1])
             self.assertFalse(VALIDATOR.is_valid(changed), path)
-        for path in (["schema"], ["command"], ["status"], ["exit_code"], ["tool"], ["compare"],
-                     ["tool", "git"], ["tool", "blas", "core"], ["attrs", "pads"],
-                     ["tensors", "input", "shape"], ["execution", "threads"], ["work", "flops"],
-                     ["timing_ms", "convert"], ["perf", "gflops"], ["compare", "verdict"]):
+        for path in (["schema"], ["tool", "blas", "core"], ["attrs", "pads"], ["tensors", "input", "shape"],
+                     ["timing_ms", "convert"], ["compare", "verdict"]):
             refused(operator.delitem, path)
-        for value, *path in (("convgrad.report/2", "schema"), ("convert", "command"), (1, "exit_code"),
-                             ("mismatch", "status"), (-1, "tensors", "input", "shape", 0),
-                             ("int8", "attrs", "dtype"), ("fast", "perf", "gflops"),
+        for value, *path in (("convgrad.report/2", "schema"), (1, "exit_code"), ("mismatch", "status"),
+                             (-1, "tensors", "input", "shape", 0), ("int8", "attrs", "dtype"),
                              (1, "something"), ({"code": 2, "message": "x", "hint": None}, "error"),
-                             ({}, "compare"), ([[1, 1, 1]], "attrs", "pads")):
+                             ([[1, 1, 1]], "attrs", "pads")):
             with self.subTest(value):
                 refused(lambda part, name, value=value: operator.setitem(part, name, value), path)
 
@@ -111,9 +108,6 @@ class Reports(SchemaTest):
         for statuses in (["ok", "mismatch", "match", "error"], ["skipped", "mismatch", "skipped", "error"]):
             report = self.report("batch", "j.jsonl", "--keep-going", "--resume", status=3)
             self.assertEqual([one["status"] for one in report["jobs"]], statuses)
-        self.report("batch", "j.jsonl", status=1)
-        report = self.report("batch", "j.jsonl", "--shard", "2/2", "--junit", "2.xml", status=1)
-        self.assertEqual(report["batch"]["shard"], "2/2")
         self.write("j.jsonl", json.dumps(lines[0]) + '\n{"op": 3}\n')
         report = self.report("batch", "j.jsonl", status=3)
         self.assertEqual([one["status"] for one in report["jobs"]], ["not run", "error"])
@@ -123,8 +117,7 @@ class Reports(SchemaTest):
             report = self.report("-i", "-", *self.base[2:], "-o", "-", stdin=stdin, status=0)
         self.assertIsNone(report["tensors"]["input"]["hash"])
 
-    def test_bench_and_info(self):
-        self.report("bench", "--problem", "ic3ih5oc4kh3", "--min-time", 0, "--repeat", 2, "-t", "1", status=0)
+    def test_info(self):
         self.report("info", "--peaks", "-t", 1, status=0)
 
 
