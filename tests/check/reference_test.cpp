@@ -50,16 +50,3 @@ TEST_CASE("float64 sums and products are compensated") {
   // (1 + e)(1 - e) - 1 = -e^2: a plain product rounds to 1.
   CHECK(dot({1 + 0x1p-30, -1}, {1 - 0x1p-30, 1}) == -0x1p-60);
 }
-
-TEST_CASE("threads do not change the reference") {
-  const WgradProblem problem =
-      make({"3x3", "conv2d", 3, 7, 21, 1, {{9, 3}, {10, 3}}}, DType::f64, false);
-  const auto x = filled(DType::f64, problem.x_count(), Fill::normal, 7);
-  const auto dy = filled(DType::f64, problem.dy_count(), Fill::normal, 8);
-  const Expected one = reference_of(problem, x.data(), dy.data(), 1);
-  for (const int threads : {2, 3, 8}) {
-    const Expected many = reference_of(problem, x.data(), dy.data(), threads);
-    CHECK(many.values == one.values);
-    CHECK(many.magnitudes == one.magnitudes);
-  }
-}

@@ -208,28 +208,6 @@ TEST_CASE("x that no output sees contributes nothing, also when it is not finite
   for_each_case(specs, kDTypes, Fill::small_integers, check);
 }
 
-TEST_CASE("threads and blocks do not change a bit") {
-  constexpr DType kSome[] = {DType::f32, DType::f64, DType::bf16};
-  const auto check = [](const WgradProblem& problem, const auto& x, const auto& dy) {
-    for_each_kernel_here(problem, [&](const Kernel& kernel) {
-      PlanOptions options = with_algorithm(kernel.name);
-      options.threads = 1;
-      const auto one = sums_of(problem, x.data(), dy.data(), options);
-      // determinism.cpp has all of both.
-      for (const auto& [threads, block_bytes] :
-           {std::pair{1, 40000}, {2, 1}, {3, 3000}, {8, 40000}, {8, 1 << 30}}) {
-        options.threads = threads;
-        options.block_bytes = block_bytes;
-        CAPTURE(options.threads);
-        CAPTURE(options.block_bytes);
-        const auto got = sums_of(problem, x.data(), dy.data(), options);
-        CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
-      }
-    });
-  };
-  for_each_case(many_block_problems(), kSome, Fill::normal, check, kThin);
-}
-
 TEST_CASE("the error does not grow with the batch") {
   // A mean different from 0 makes sums grow, the hard case for float32 accumulators.
   double previous = 0;
