@@ -58,7 +58,6 @@ TEST_CASE("a tolerance passes at its edge and fails past it") {
 TEST_CASE("steps are those of the dtype, subnormals and zeros included") {
   CHECK(match(0x1p-149, -0x1p-149, steps(2)));
   CHECK_FALSE(match(0x1p-149, -0x1p-149, steps(1)));
-  CHECK(match(-0.0, 0, steps(0)));
   CHECK(match(1 + 0x1p-10, 1, steps(1, DType::f16)));
   CHECK_FALSE(match(1 + 0x1p-9, 1, steps(1, DType::f16)));
   CHECK(match(1 + 0x1p-20, 1, steps(0, DType::f16)));  // the same after rounding

@@ -43,8 +43,6 @@ TEST_CASE("trailing bytes are refused") {
     const std::string path = dir.write("x.npy", good_file() + std::string(more, '\n'));
     check_error(ErrorKind::input, path, "followed by other bytes", [&] { read_completely(path); });
   }
-  const std::string two = dir.write("x.npy", good_file() + good_file());
-  check_error(ErrorKind::input, two, "exactly one array", [&] { read_completely(two); });
 }
 
 TEST_CASE("every byte of a header changed to every value: the same array or an error") {
@@ -114,15 +112,12 @@ TEST_CASE("a file that changes its size while it is read") {
 
 TEST_CASE("streams that are too short or too long, however they are read") {
   const TempDir dir;
-  const std::string fortran =
-      header_bytes(dict_text("'<f4'", "(2, 3)", "True")) + kPayload.substr(0, 20);
   const auto finished = [](const std::string& path) { NpyReader(path).finish(); };
   const auto refused = [&](const std::string& bytes, std::string_view text, auto&& read) {
     const std::string path = dir.file("fifo");
     const FifoWriter writer(path, bytes);
     check_error(ErrorKind::input, path, text, [&] { read(path); });
   };
-  refused(fortran, "ends after 20 of 24 payload bytes", read_completely);
   refused(good_file().substr(0, 150), "ends after 22 of 24 payload bytes", finished);
   refused(good_file() + "x", "goes on after the 24 payload bytes", read_completely);
   refused(good_file() + "x", "goes on after the 24 payload bytes", finished);
