@@ -222,8 +222,6 @@ def test_equal_pictures_are_equal_files():
 
 @pytest.mark.parametrize("arguments, status, part", [
     ([], 2, "required"),
-    (["diff", "d.npy"], 2, "-o"),
-    (["dif", "d.npy", "-o", "p.svg"], 2, "'dif'"),
     (["diff", "d.npy", "-o", "p.jpg"], 2, "-o: p.jpg, expected"),
     (["diff", "d.svg", "-o", "./d.svg"], 2, "-o: ./d.svg is read"),
     (["diff", "d.npy", "-o", "p.svg", "--filter-format", "OIWH"], 2, "--filter-format"),
@@ -231,22 +229,17 @@ def test_equal_pictures_are_equal_files():
     (["diff", "d.npy", "-o", "p.svg", "--peers", "peers.svg"], 2, "--peers is for roofline"),
     (["roofline", "b.json", "-o", "p.svg", "--filter-format", "OIHW"], 2, "--filter-format for diff"),
     (["diff", "none.npy", "-o", "p.svg"], 3, "none.npy: No such file"),
-    (["diff", ".", "-o", "p.svg"], 3, "Is a directory"),
     (["diff", "text.npy", "-o", "p.svg"], 3, "text.npy: cannot be read"),
     (["diff", "bits.npy", "-o", "p.svg"], 3, "bits.npy: is no array of float32 or float64"),
     (["diff", "object.npy", "-o", "p.svg"], 3, "object.npy: cannot be read"),
-    (["diff", "a.npz", "-o", "p.svg"], 3, "a.npz: is no array of float32 or float64"),
     (["diff", "d.npy", "-o", "none/p.svg"], 3, "-o: none/p.svg: cannot be written: No such file"),
     (["diff", "d.npy", "-o", "folder.svg"], 3, "folder.svg"),
-    (["roofline", "none.json", "-o", "p.svg"], 3, "none.json: No such file"),
     (["roofline", "d.npy", "-o", "p.svg"], 3, "d.npy: is nothing that convgrad bench --json=FILE writes"),
     (["roofline", "list.json", "-o", "p.svg"], 3, "list.json: is nothing"),
     (["roofline", "idle.json", "-o", "p.svg"], 3, "nothing to draw"),
-    (["roofline", "b.json", "-o", "p.svg", "--peers", "none.json"], 3, "none.json: No such file"),
     (["roofline", "b.json", "-o", "p.svg", "--peers", "b.json"], 3, "b.json: is nothing that compare_peers.py --json writes"),
     (["roofline", "b.json", "-o", "p.svg", "--peers", "other.json"], 3, "other.json was measured on another one"),
     (["roofline", "b.json", "-o", "p.svg", "--peers", "two.json"], 3, "two.json has none of the rows"),
-    (["roofline", "b.json", "-o", "p.svg", "--peers", "far.json"], 3, "far.json has none of the rows"),
     (["roofline", "b.json", "-o", "peers.svg", "--peers", "peers.svg"], 2, "-o: peers.svg is read"),
 ])
 def test_each_refusal_is_one_line(arguments, status, part, capsys):
@@ -259,11 +252,9 @@ def test_each_refusal_is_one_line(arguments, status, part, capsys):
     pathlib.Path("idle.json").write_text(pathlib.Path("b.json").read_text().replace("10.0", "0"))
     np.save("bits.npy", np.ones(3, np.uint16).view("V2"))
     np.save("object.npy", np.array([{}]))
-    np.savez("a.npz", a=np.ones(3))
     os.mkdir("folder.svg")
     for name, more in (("peers.svg", {}), ("other.json", {"processor": "another one"}), ("two.json", {"threads": 2})):
         peers(name, first=1, **more)
-    peers("far.json", far=1)
     os.remove("p.svg")
     before = {path: path.read_bytes() for path in pathlib.Path().iterdir() if path.is_file()}
     assert plot.main(arguments) == status
