@@ -89,7 +89,6 @@ class WrongUse(BatchTest):
                 ([name, "--junit", "-"], 2, "--junit: -"),
                 ([name, "--state", "-"], 2, "--state: -"),
                 ([name, "--junit", "none/r.xml"], 3, "none/r.xml", "No such file"),
-                ([name, "--state", "none/s"], 3, "none/s", "No such file"),
                 ([name, "--junit", "x.npy"], 2, "--junit: x.npy is the input of", "line 1 (a)"),
                 ([name, "--junit", "dw.npy"], 2, "--junit: dw.npy is the output of"),
                 ([two, "--match", "b", "--junit", "x.npy"], 2, "--junit: x.npy is the input of", "line 1 (a)"),

@@ -103,7 +103,6 @@ class Names(ErrorTest):
             self.refuse(USAGE, [flag, "--help"], *self.job(), flag)
         # A flag of verify alone, in the compute command.
         self.refuse(USAGE, ["--rtol"], *self.job(), "--rtol", "1")
-        self.refuse(USAGE, ["--golden"], *self.job(), "--golden", "x.npy")
 
     def test_commands(self):
         for word, meant in (("Verify", "verify"), ("inf", "info")):

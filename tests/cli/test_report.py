@@ -63,12 +63,14 @@ class Compute(SmallTest):
         self.assertIn("caf", report["tensors"]["input"]["file"])
 
     def test_conversions_are_timed(self):
-        # What is stored as kernels take it is not: npy_test.cpp.
+        # Big endian and Fortran order are converted; what is stored as kernels take it is not.
         problem = Problem(n=16, size=(32, 32), c=16, k=2, taps=(1, 1))   # 1 MiB: more than a tick
         problem.save(self.folder)
-        for swapped in (False, True):
-            if swapped:
-                self.write("x.npy", raw_npy(problem.x.shape, "'>f4'", problem.x.astype(">f4").tobytes()))
+        shape = problem.x.shape
+        for swapped, data in ((False, self.read("x.npy")),
+                              (True, raw_npy(shape, "'>f4'", problem.x.astype(">f4").tobytes())),
+                              (True, raw_npy(shape, "'<f4'", problem.x.astype("<f4").tobytes("F"), fortran=True))):
+            self.write("x.npy", data)
             self.assertEqual(self.report(*problem.args())["timing_ms"]["convert"] > 0, swapped)
 
     def test_the_environment_of_openblas(self):

@@ -62,9 +62,9 @@ class Spellings(WordsTest):
 
     def test_in_variables(self):
         """In jobs: test_batch.py; in a suite: problem_line_test.cpp."""
-        name = "conv2d_backprop_filter"
-        env = {"CONVGRAD_OP": name, "CONVGRAD_DATA_FORMAT": "channels_last", "CONVGRAD_KERNEL": "3x3",
-               "CONVGRAD_PADDING": "[[0,0],[0,1],[1,1],[0,0]]", "CONVGRAD_USE_CUDNN_ON_GPU": "False"}
+        env = {"CONVGRAD_OP": "conv2d_backprop_filter", "CONVGRAD_DATA_FORMAT": "channels_last",
+               "CONVGRAD_KERNEL": "3x3", "CONVGRAD_PADDING": "[[0,0],[0,1],[1,1],[0,0]]",
+               "CONVGRAD_USE_CUDNN_ON_GPU": "False"}
         self.assertEqual(self.gradient("-s", "2x2", op=None, env=env), self.want)
 
     def test_paddings(self):
