@@ -215,7 +215,3 @@ class Kept(FormatsTest):
 
     def test_two_outputs_are_two_files(self):
         self.refuses(USAGE, ["--save-diff", "--output"], "verify", *self.args, "-o", "d.npy", "--save-diff", "d.npy")
-
-    def test_batch(self):
-        self.write("jobs.jsonl", json.dumps(self.problem.job(save_diff="jobs.jsonl")) + "\n")
-        self.refuses(USAGE, ["the manifest", "save_diff"], "batch", "jobs.jsonl")

@@ -237,6 +237,9 @@ TEST_CASE("1-D problems, and filters of no channels, are refused as others are")
   check_refused(x, dy, a, "--kernel: 2 numbers [3,3], expected 1 (S)");
   check_refused(tensor("x", {9, 3}), dy, a, "expected 3 (NWC)");
   a.kernel = {3};
+  a.strides = {1, 1};
+  check_refused(x, dy, a, "--strides");
+  a.strides.clear();
   a.padding = "causal";
   a.dilations = {2};
   check_refused(x, dy, a, "'causal' is unknown; it is -p '[[4,0]]'", ErrorKind::usage);
@@ -295,6 +298,8 @@ TEST_CASE("what does not fit is named with axis, found and expected") {
   a.data_format = "NCHW";
   check_refused(tensor("x", {8, 9, 3}), dy, a, "x[:, None] for one channel");
   a.data_format.clear();
+  a.padding = "causal";
+  check_refused(x, dy, a, "'causal' is unknown, expected SAME", ErrorKind::usage);
   a.padding = "SMAE";
   check_refused(x, dy, a, "did you mean 'SAME'?", ErrorKind::usage);
   a.padding = "";
