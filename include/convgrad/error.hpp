@@ -70,14 +70,8 @@ class Hint {
   std::string text_;
 };
 
-// A part of an error that prints nothing: the memory that the caller allows is too little.
-struct OverLimit {
-  bool is_so = true;
-  friend std::ostream& operator<<(std::ostream& out, const OverLimit&) { return out; }
-};
-
 // what() is one line, the parts joined: what was found, what was expected, which flag or file, how
-// to fix it. Parts that are hints, or errors with hints, make hint(); is_over_limit() is likewise.
+// to fix it. Parts that are hints, or errors with hints, make hint().
 class Error : public std::runtime_error {
  public:
   template <typename... Parts>
@@ -87,7 +81,6 @@ class Error : public std::runtime_error {
   }
   ErrorKind kind() const { return kind_; }
   const std::string& hint() const { return hint_; }  // "" where none of the parts has one
-  bool is_over_limit() const { return is_over_limit_; }
   friend std::ostream& operator<<(std::ostream& out, const Error& error) {
     return out << error.what();
   }
@@ -96,9 +89,6 @@ class Error : public std::runtime_error {
   template <typename Part>
   void add(const Part& part) {
     std::string more;
-    if constexpr (std::is_same_v<Part, OverLimit>) is_over_limit_ = is_over_limit_ || part.is_so;
-    if constexpr (std::is_base_of_v<Error, Part>)
-      is_over_limit_ = is_over_limit_ || part.is_over_limit();
     if constexpr (std::is_same_v<Part, Hint>) more = one_line(part.text());
     if constexpr (std::is_base_of_v<Error, Part>) more = part.hint();
     if (!more.empty()) hint_ += (hint_.empty() ? "" : "; ") + more;
@@ -106,7 +96,6 @@ class Error : public std::runtime_error {
 
   ErrorKind kind_;
   std::string hint_;
-  bool is_over_limit_ = false;
 };
 
 // Holds a value, or why there is none, for a choice that another one may follow.

@@ -39,14 +39,13 @@ Error too_little_memory(const Plan& plan, bool limited) {
   const char* cure = limited ? "raise the limit" : "use a machine with more memory";
   if (memory.workspaces > memory.total() / 2) cure = "lower --threads";
   if (memory.sources > memory.total() / 2) cure = "save the tensor as a .npy file in C order first";
-  return Error(ErrorKind::runtime, OverLimit{limited},
-               limited ? "--memory-limit is " : "the machine has ",
+  return Error(ErrorKind::runtime, limited ? "--memory-limit is " : "the machine has ",
                format_bytes(plan.memory_limit_bytes), ", but ", describe(plan.problem), " needs ",
                describe(memory), Hint(cure));
 }
 
 Error too_little_device_memory(const Plan& plan, const CudaPlan& cuda, bool limited) {
-  return Error(ErrorKind::runtime, OverLimit{limited},
+  return Error(ErrorKind::runtime,
                limited ? "--memory-limit is " : cat("device ", cuda.device.number, " has "),
                format_bytes(cuda.memory.limit), ", but ", describe(plan.problem), " needs ",
                describe(cuda.memory),

@@ -114,7 +114,7 @@ Division divide(const BatchOptions& options, std::size_t job_count) {
   const ExecutionOptions& execution = options.execution;
   const Machine& machine = this_machine();
   const Share whole = {execution.threads > 0 ? execution.threads : machine.threads,
-                       execution.memory_limit, true};
+                       execution.memory_limit};
   const int asked = options.jobs == 0 ? whole.threads : options.jobs;
   const auto most =
       static_cast<int>(std::min<std::size_t>(job_count, static_cast<std::size_t>(kMostJobs)));
@@ -240,7 +240,7 @@ Manifest read_jobs(BatchOptions& options) {
 Share Division::of(int worker) const {
   if (jobs == 1) return whole;
   return {whole.threads / jobs + (worker < whole.threads % jobs ? 1 : 0),
-          memory_bytes / static_cast<std::uint64_t>(jobs), false};
+          memory_bytes / static_cast<std::uint64_t>(jobs)};
 }
 
 ReportPointer batch(BatchOptions& options) {

@@ -110,7 +110,6 @@ struct Outcome {
 struct Share {
   int threads = 0;
   std::uint64_t memory_bytes = 0;  // 0: what the machine has
-  bool is_whole = true;            // no job runs beside it
 };
 
 // Runs one job and adds it to the state, or skips it if it `resumes` and was done. `state` may be

@@ -109,10 +109,7 @@ Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, boo
       carry_out(job, options_of(job, share, dry_run, on_progress), outcome);
     }
   } catch (...) {
-    const Error error = handled_error("lower --memory-limit, --threads or --jobs");
-    const bool is_shared = !share.is_whole && error.is_over_limit();
-    const Hint whole = is_shared ? Hint("with --jobs 1 each job has all of it") : Hint();
-    fail(outcome, Error(error.kind(), error, whole));
+    fail(outcome, handled_error("lower --memory-limit, --threads or --jobs"));
   }
   outcome.elapsed_s = seconds_since(start);
   if (state != nullptr && outcome.status == 0 && outcome.verdict != Verdict::skipped) {
