@@ -179,14 +179,12 @@ void CudaRuntime::download(void* to, const void* from, std::int64_t bytes) {
 void CudaRuntime::cudnn(const WgradProblem& problem, std::int64_t images, bool deterministic,
                         const void* x, const void* dy, void* dw) {
   if (!state_->library) state_->library.emplace();
-  // cudnn.hpp knows nothing of this class, so it gets a function and a pointer.
-  const auto allocate = [](void* runtime, std::int64_t bytes) {
-    auto* self = static_cast<CudaRuntime*>(runtime);
-    self->state_->spare_bytes -= bytes;
-    return self->allocate(bytes);
+  const auto take = [this](std::int64_t bytes) {
+    state_->spare_bytes -= bytes;
+    return allocate(bytes);
   };
   state_->library->filter_gradient(problem, images, deterministic, x, dy, dw, state_->kernels,
-                                   state_->spare_bytes, allocate, this);
+                                   state_->spare_bytes, take);
 }
 
 void CudaRuntime::copy(void* to, const void* from, std::int64_t bytes) {

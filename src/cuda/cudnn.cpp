@@ -227,8 +227,8 @@ AlgorithmPerf Cudnn::State::choose(const WgradProblem& pb, bool deterministic,
 
 void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, bool deterministic,
                             const void* x, const void* dy, void* dw, void* stream,
-                            std::int64_t most_bytes, void* (*allocate)(void*, std::int64_t),
-                            void* allocator) {
+                            std::int64_t most_bytes,
+                            const std::function<void*(std::int64_t)>& allocate) {
   const Library& lib = library();
   State& s = *state_;
   check(lib.set_stream(s.handle, stream), "taking a stream");
@@ -255,9 +255,8 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, bool de
   check(lib.set_math(s.convolution, arithmetic), "setting the arithmetic");
   if (s.chosen.count(images) == 0) {
     const AlgorithmPerf algorithm = s.choose(pb, deterministic, most_bytes);
-    void* memory = algorithm.memory == 0
-                       ? nullptr
-                       : allocate(allocator, static_cast<std::int64_t>(algorithm.memory));
+    void* memory =
+        algorithm.memory == 0 ? nullptr : allocate(static_cast<std::int64_t>(algorithm.memory));
     s.chosen.emplace(images, State::Workspace{algorithm, memory});
   }
   const State::Workspace& work = s.chosen.at(images);

@@ -1,6 +1,7 @@
 // cudnn.hpp - cuDNN 9, loaded at run time where it is installed. Nothing here needs it to build.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -25,8 +26,7 @@ class Cudnn {
   // and allocate gives device memory that is kept.
   void filter_gradient(const WgradProblem& problem, std::int64_t images, bool deterministic,
                        const void* x, const void* dy, void* dw, void* stream,
-                       std::int64_t most_bytes, void* (*allocate)(void*, std::int64_t),
-                       void* allocator);
+                       std::int64_t most_bytes, const std::function<void*(std::int64_t)>& allocate);
 
  private:
   struct State;
