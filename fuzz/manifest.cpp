@@ -14,6 +14,10 @@ void check_jobs(const Manifest& manifest) {
   std::set<std::string> names;
   for (const BatchJob& job : manifest.jobs) {
     require(job.line >= 1, "the line of a job");
+    if (!job.refused.empty()) {
+      require_line(job.refused + " (as printed)");
+      continue;
+    }
     require(names.insert(job.name).second, "a name that comes twice", job.name);
     require(!job.options.problem.input.empty(), "a job without input");
     require(job.verifies || !job.options.problem.output.empty(), "a job that writes nothing");
@@ -21,11 +25,6 @@ void check_jobs(const Manifest& manifest) {
     for (const auto& [field, hash] : job.hashes) {
       require(hash.size() == 7 + 64, "a hash that is none", hash);
     }
-  }
-  for (const BadLine& bad : manifest.bad) {
-    require(bad.line >= 1, "the number of a malformed line");
-    require(!bad.message.empty(), "a malformed line without a reason");
-    require_line(bad.message + " (as printed)");
   }
 }
 

@@ -27,23 +27,25 @@ std::string line_with(const std::string& more) { return cat("{", kHead, ",", mor
 
 BatchJob job_of(const std::string& more, const std::string& folder = "") {
   Manifest manifest = parsed(line_with(more), folder);
-  for (const BadLine& bad : manifest.bad) FAIL(bad.message);
   REQUIRE(manifest.jobs.size() == 1);
+  CHECK(manifest.jobs[0].refused == "");
   return manifest.jobs[0];
 }
 
-// Of each bad line its number and what is wrong.
-std::vector<std::string> bad_lines(const Manifest& manifest) {
+// Of each bad line its number and what is wrong; they are taken from the jobs.
+std::vector<std::string> take_bad_lines(Manifest& manifest) {
   std::vector<std::string> lines;
-  for (const BadLine& bad : manifest.bad) lines.push_back(cat(bad.line, " ", bad.message));
+  for (const BatchJob& job : manifest.jobs) {
+    if (!job.refused.empty()) lines.push_back(cat(job.line, " ", job.refused));
+  }
+  std::erase_if(manifest.jobs, [](const BatchJob& job) { return !job.refused.empty(); });
   return lines;
 }
 
 std::string message_of(const std::string& text) {
   const Manifest manifest = parsed(text);
-  REQUIRE(manifest.bad.size() == 1);
-  CHECK(manifest.jobs.empty());
-  return manifest.bad[0].message;
+  REQUIRE(manifest.jobs.size() == 1);
+  return manifest.jobs[0].refused;
 }
 
 }  // namespace
@@ -138,9 +140,8 @@ TEST_CASE("what equal jobs have in common, and others not") {
 TEST_CASE("the objects of an array are jobs, by the lines on which they begin") {
   const std::string one = cat("{", kHead, R"(,"kernel":3})"), two = cat("{", kHead, "\n}");
   for (const std::string bom : {"", "\xef\xbb\xbf"}) {
-    const Manifest manifest =
-        parsed(cat(bom, "\n[", one, ",\n\n", two, ", ", one, "\n, ", one, "]\n"));
-    REQUIRE(manifest.bad.empty());
+    Manifest manifest = parsed(cat(bom, "\n[", one, ",\n\n", two, ", ", one, "\n, ", one, "]\n"));
+    REQUIRE(take_bad_lines(manifest).empty());
     std::vector<std::int64_t> lines;
     for (const BatchJob& job : manifest.jobs) lines.push_back(job.line);
     CHECK(lines == std::vector<std::int64_t>{2, 4, 5, 6});
@@ -150,12 +151,11 @@ TEST_CASE("the objects of an array are jobs, by the lines on which they begin") 
 
 TEST_CASE("a bad element of an array is a bad line, and what is no JSON is all of it") {
   const std::string good = cat("{", kHead, "}"), named = cat("{", kHead, R"(,"name":"a"})");
-  const Manifest manifest =
-      parsed(cat("[", named, ",\n{},\n3,\n[4,\n{}],", good, ",\n", named, "]"));
+  Manifest manifest = parsed(cat("[", named, ",\n{},\n3,\n[4,\n{}],", good, ",\n", named, "]"));
+  const std::vector<std::string> bad = take_bad_lines(manifest);
   REQUIRE(manifest.jobs.size() == 2);
   CHECK(manifest.jobs[0].name == "a");
   CHECK(manifest.jobs[1].name == "line 5");
-  const std::vector<std::string> bad = bad_lines(manifest);
   REQUIRE(bad.size() == 4);
   CHECK(bad[0].starts_with("2 op is missing, expected conv2d"));
   CHECK(bad[1].starts_with("3 is a value, expected an object"));
@@ -163,10 +163,9 @@ TEST_CASE("a bad element of an array is a bad line, and what is no JSON is all o
   CHECK(bad[3] == "6 name: 'a' is that of line 1 too");
 
   const auto whole = [&](const std::string& rest) {
-    const Manifest refused = parsed(cat("[", good, ",\n", rest));
-    CHECK(refused.jobs.empty());
-    REQUIRE(refused.bad.size() == 1);
-    return bad_lines(refused)[0];
+    Manifest refused = parsed(cat("[", good, ",\n", rest));
+    REQUIRE(refused.jobs.size() == 1);
+    return take_bad_lines(refused).at(0);
   };
   CHECK(whole("{\"op\":1,\n\"op\":2}]") == "3 op: is there twice, expected once");
   CHECK(whole("{\"op\": x}]").starts_with("2 is not JSON at column 8, expected"));
@@ -207,9 +206,9 @@ TEST_CASE("no job reads or writes what another one writes") {
                  line("there", "c") + line("x", "link") + line("in", "in") + line("a", "d"),
              dir.path());
   refuse_conflicts(manifest);
+  std::vector<std::string> bad = take_bad_lines(manifest);
   REQUIRE(manifest.jobs.size() == 2);
   CHECK(manifest.jobs[1].line == 3);
-  std::vector<std::string> bad = bad_lines(manifest);
   for (std::string& text : bad) text = text.substr(0, text.find(", and jobs run in any order"));
   const auto in_folder = [&](const char* name) { return cat(dir.path(), "/", name); };
   CHECK(bad ==

@@ -32,6 +32,17 @@ std::vector<Outcome> unfinished(std::size_t jobs) {
   return std::vector(jobs, outcome);
 }
 
+bool is_refused(const BatchJob& job) { return !job.refused.empty(); }
+
+Outcome refused_outcome(const BatchJob& job) {
+  Outcome outcome;
+  outcome.verdict = Verdict::error;
+  outcome.status = static_cast<int>(ErrorKind::input);
+  outcome.message = job.refused;
+  outcome.hint = job.hint;
+  return outcome;
+}
+
 // Keeps and prints what came of the jobs that are over. Jobs may be run from any thread. The
 // constructor does not copy its arguments.
 class Runner {
@@ -44,15 +55,18 @@ class Runner {
         parts_(manifest.jobs.size(), 0.0),
         timed_(std::ssize(manifest.jobs)),
         progress_("batch"),
-        stop_(!manifest.bad.empty() && !options.keep_going) {}
+        stop_(std::ranges::any_of(manifest.jobs, is_refused) && !options.keep_going) {}
 
   // Runs a job, or says that it is not run because another failed.
   void run(std::size_t i, const Share& share) {
+    const BatchJob& job = manifest_.jobs[i];
     Outcome outcome;
     outcome.message = "another job failed, and --keep-going is not given";
-    if (!stop_) {
-      outcome = run_batch_job(manifest_.jobs[i], share, options_.execution.dry_run, options_.resume,
-                              state_, [this, i](double part) {
+    if (is_refused(job)) {
+      outcome = refused_outcome(job);
+    } else if (!stop_) {
+      outcome = run_batch_job(job, share, options_.execution.dry_run, options_.resume, state_,
+                              [this, i](double part) {
                                 const std::lock_guard lock(mutex_);
                                 show(i, part);
                               });
@@ -134,9 +148,6 @@ std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchOptions& opti
   return runner.take_outcomes();
 }
 
-// At most so many malformed lines are printed, since a file that is no manifest has many.
-constexpr std::size_t kMaxPrintedLines = 20;
-
 void check_batch_options(BatchOptions& options) {
   if (options.manifest.empty()) {
     misuse("the manifest is missing, expected a file of JSON Lines, or -",
@@ -174,23 +185,12 @@ void keep_matches(const std::string& pattern, Manifest& manifest) {
     misuse("--match: '", pattern, "' is no regular expression");
   }
   const std::size_t before = manifest.jobs.size();
-  std::erase_if(manifest.jobs,
-                [&](const BatchJob& job) { return !std::regex_search(job.name, regex); });
-  if (manifest.jobs.empty() && before > 0 && manifest.bad.empty()) {
+  std::erase_if(manifest.jobs, [&](const BatchJob& job) {
+    return !is_refused(job) && !std::regex_search(job.name, regex);
+  });
+  if (manifest.jobs.empty()) {
     misuse("--match: '", pattern, "' is in the name of none of the ", before, " jobs of ",
            manifest.name);
-  }
-}
-
-void print_bad_lines(const BatchOptions& options, const Manifest& manifest) {
-  const std::size_t count = manifest.bad.size();
-  for (std::size_t i = 0; i < std::min(count, kMaxPrintedLines); ++i) {
-    const BadLine& bad = manifest.bad[i];
-    say(options, "error", cat(one_line(manifest.name), ", line ", bad.line, ": ", bad.message));
-  }
-  if (count > kMaxPrintedLines) {
-    say(options, "error",
-        cat(one_line(manifest.name), ": ", count - kMaxPrintedLines, " more lines are malformed"));
   }
 }
 
@@ -209,7 +209,9 @@ void keep_shard(const std::string& shard, Manifest& manifest) {
   const auto share = parse_share(shard);
   if (!share) return;
   const std::int64_t part = share->first, parts = share->second;
-  std::erase_if(manifest.jobs, [&](const BatchJob& job) { return (job.line - part) % parts != 0; });
+  std::erase_if(manifest.jobs, [&](const BatchJob& job) {
+    return !is_refused(job) && (job.line - part) % parts != 0;
+  });
 }
 
 // Throws if what the batch writes would replace what is read, or a file of somebody else's.
@@ -254,11 +256,10 @@ ReportPointer batch(BatchOptions& options) {
   if (!options.state.empty() && !options.execution.dry_run) {
     state.emplace(options.state);
   }
-  print_bad_lines(options, manifest);
   write_junit(manifest, unfinished(manifest.jobs.size()), 0, options);
   report->outcomes = run_jobs(manifest, options, division, state ? &*state : nullptr);
   report->elapsed_s = seconds_since(start);
-  report->any_ran = manifest.bad.empty() || options.keep_going;
+  report->any_ran = std::ranges::none_of(manifest.jobs, is_refused) || options.keep_going;
   write_junit(manifest, report->outcomes, report->elapsed_s, options);
   if (state) state->check();
   return report;

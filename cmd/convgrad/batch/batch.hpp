@@ -31,22 +31,17 @@ struct BatchJob {
   std::map<std::string, std::string> hashes;  // field -> the hash that its file must have
   Json spelled;        // what the manifest says, names and notes left out; equal for equal jobs
   std::string repeat;  // the command line that does this job alone
-};
-
-struct BadLine {
-  std::int64_t line = 0;
-  std::string message, hint = {};
+  std::string refused, hint;  // why the line is malformed, or ""
 };
 
 struct Manifest {
   std::string name;  // for messages
   std::vector<BatchJob> jobs;
-  std::vector<BadLine> bad;
 };
 
 // Reads every line. A job gets the fields `defaults` that it lacks and its command has. Relative
-// paths start from `folder` ("" is the current one). Lines that are malformed go to `bad`. Throws
-// Error(input) if there is no line at all.
+// paths start from `folder` ("" is the current one). Lines that are malformed are jobs that are
+// refused. Throws Error(input) if there is no line at all.
 Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,
                         const Fields& defaults);
 // Does the same with a file, or with standard input ("-"). Throws Error(input) if it is no text.
@@ -58,7 +53,7 @@ std::string as_field(const std::string& message);
 std::string place_of(const Manifest& manifest, const BatchJob& job);
 
 // Jobs run in any order, so none may write what another reads or writes: the later line of the two
-// goes to manifest.bad. So does one that writes what it reads, which could not be run again.
+// is refused. So is one that writes what it reads, which could not be run again.
 void refuse_conflicts(Manifest& manifest);
 // Throws Error(usage) if one of the batch's own files (manifest, state, JUnit, report) is a file of
 // a job or another of them.

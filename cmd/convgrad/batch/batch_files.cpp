@@ -72,16 +72,13 @@ void claim(Names& names, const std::string& path, int hyphen, const std::string&
 
 void refuse_conflicts(Manifest& manifest) {
   Lines readers, writers;
-  std::erase_if(manifest.jobs, [&](const BatchJob& job) {
+  for (BatchJob& job : manifest.jobs) {
     const KeyedFiles read = keyed_files(job, FileUse::read);
     const KeyedFiles written = keyed_files(job, FileUse::written);
-    const std::string why = conflict(read, written, readers, writers);
+    if (job.refused.empty()) job.refused = conflict(read, written, readers, writers);
     for (const KeyedFile& file : read) readers.emplace(file.key, job.line);
     for (const KeyedFile& file : written) writers.emplace(file.key, job.line);
-    if (!why.empty()) manifest.bad.push_back({job.line, why});
-    return !why.empty();
-  });
-  std::ranges::stable_sort(manifest.bad, {}, &BadLine::line);
+  }
 }
 
 void check_own_files(const BatchOptions& options, const Manifest& manifest) {

@@ -381,24 +381,21 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
   JobMaker maker(defaults, folder);
   std::map<std::string, std::int64_t> names;  // name -> line
   for (const ManifestLine& line : manifest_lines(text)) {
-    std::optional<Error> error = line.error;
+    BatchJob& job = manifest.jobs.emplace_back();
     try {
-      if (!error) {
-        BatchJob job = maker.make(line.fields, line.number);
-        const auto [found, is_new] = names.emplace(job.name, line.number);
-        if (!is_new) {
-          bad_input("name: '", job.name, "' is that of line ", found->second, " too");
-        }
-        manifest.jobs.push_back(std::move(job));
-      }
-    } catch (const Error& refused) {
-      error = refused;
+      if (line.error) throw *line.error;
+      BatchJob made = maker.make(line.fields, line.number);
+      const auto [found, is_new] = names.emplace(made.name, line.number);
+      if (!is_new) bad_input("name: '", made.name, "' is that of line ", found->second, " too");
+      job = std::move(made);
+    } catch (const Error& error) {
+      job.line = line.number;
+      job.name = cat("line ", line.number);
+      job.refused = as_field(error.what());
+      job.hint = error.hint();
     }
-    if (error) manifest.bad.push_back({line.number, as_field(error->what()), error->hint()});
   }
-  if (manifest.jobs.empty() && manifest.bad.empty()) {
-    bad_input(name, ": has no job, expected one a line");
-  }
+  if (manifest.jobs.empty()) bad_input(name, ": has no job, expected one a line");
   return manifest;
 }
 

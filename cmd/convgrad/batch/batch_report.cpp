@@ -15,16 +15,15 @@ std::string_view verdict_name(Verdict verdict) {
   return kVerdictNames[static_cast<std::size_t>(verdict)];
 }
 
-std::size_t count(const Manifest& manifest, const std::vector<Outcome>& outcomes, Verdict verdict) {
-  const auto jobs = std::ranges::count(outcomes, verdict, &Outcome::verdict);
-  return static_cast<std::size_t>(jobs) + (verdict == Verdict::error ? manifest.bad.size() : 0);
+std::size_t count(const std::vector<Outcome>& outcomes, Verdict verdict) {
+  return static_cast<std::size_t>(std::ranges::count(outcomes, verdict, &Outcome::verdict));
 }
 
 // Returns how many jobs came to each verdict, in the order of Verdict.
 std::vector<std::pair<std::string, std::size_t>> counts_of(const BatchReport& r) {
   std::vector<std::pair<std::string, std::size_t>> counts;
   for (const std::string_view name : kVerdictNames) {
-    counts.emplace_back(name, count(r.manifest, r.outcomes, static_cast<Verdict>(counts.size())));
+    counts.emplace_back(name, count(r.outcomes, static_cast<Verdict>(counts.size())));
   }
   return counts;
 }
@@ -32,27 +31,21 @@ std::vector<std::pair<std::string, std::size_t>> counts_of(const BatchReport& r)
 Json job_json(const BatchJob& job, const Outcome& outcome) {
   Json json = {{"name", job.name},
                {"line", job.line},
-               {"command", job.verifies ? "verify" : "compute"},
                {"status", verdict_name(outcome.verdict)},
-               {"exit_code", outcome.status},
-               {"elapsed_ms", milliseconds(outcome.elapsed_s)},
-               {"command_line", job.repeat}};
+               {"exit_code", outcome.status}};
+  if (job.refused.empty()) {
+    json["command"] = job.verifies ? "verify" : "compute";
+    json["elapsed_ms"] = milliseconds(outcome.elapsed_s);
+    json["command_line"] = job.repeat;
+  }
   if (outcome.report) json.update(outcome.report->json());
   if (outcome.status >= 2)
     json["error"] = error_json(outcome.status, outcome.message, outcome.hint);
   return json;
 }
 
-Json bad_line_json(const BadLine& bad) {
-  return {{"name", cat("line ", bad.line)},
-          {"line", bad.line},
-          {"status", "error"},
-          {"exit_code", static_cast<int>(ErrorKind::input)},
-          {"error", error_json(static_cast<int>(ErrorKind::input), bad.message, bad.hint)}};
-}
-
 Json counts_json(const BatchReport& r) {
-  Json json = {{"jobs", r.outcomes.size() + r.manifest.bad.size()}};
+  Json json = {{"jobs", r.outcomes.size()}};
   for (auto& [name, count] : counts_of(r)) {
     std::ranges::replace(name, ' ', '_');
     json[name] = count;
@@ -60,30 +53,22 @@ Json counts_json(const BatchReport& r) {
   return json;
 }
 
-// Returns jobs and malformed lines, in the order of the manifest.
 Json jobs_json(const Manifest& manifest, const std::vector<Outcome>& outcomes) {
-  std::multimap<std::int64_t, Json> by_line;
-  for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    by_line.emplace(manifest.jobs[i].line, job_json(manifest.jobs[i], outcomes[i]));
-  }
-  for (const BadLine& bad : manifest.bad) by_line.emplace(bad.line, bad_line_json(bad));
   Json jobs = Json::array();
-  for (auto& [line, json] : by_line) jobs.push_back(std::move(json));
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    jobs.push_back(job_json(manifest.jobs[i], outcomes[i]));
+  }
   return jobs;
 }
 
-// Returns the first error: that of a malformed line, or else of a job.
+// Returns the error of the first job that has one.
 Json first_error(const BatchReport& r) {
   const Manifest& manifest = r.manifest;
-  const int worst = r.exit_status();
-  if (!manifest.bad.empty()) {
-    const BadLine& bad = manifest.bad[0];
-    return error_json(worst, cat(manifest.name, ", line ", bad.line, ": ", bad.message), bad.hint);
-  }
   const auto outcome =
       std::ranges::find_if(r.outcomes, [](const Outcome& one) { return one.status >= 2; });
   const BatchJob& job = manifest.jobs[static_cast<std::size_t>(outcome - r.outcomes.begin())];
-  return error_json(worst, cat(place_of(manifest, job), ": ", outcome->message), outcome->hint);
+  return error_json(r.exit_status(), cat(place_of(manifest, job), ": ", outcome->message),
+                    outcome->hint);
 }
 
 std::string attribute(const char* name, std::string_view value) {
@@ -139,19 +124,19 @@ std::string outcome_line(const BatchJob& job, const Outcome& outcome) {
 }
 
 int BatchReport::exit_status() const {
-  int worst = manifest.bad.empty() ? 0 : static_cast<int>(ErrorKind::input);
+  int worst = 0;
   for (const Outcome& outcome : outcomes) worst = std::max(worst, outcome.status);
   return worst;
 }
 
 const char* BatchReport::status() const {
-  if (count(manifest, outcomes, Verdict::error) > 0) return "error";
-  return count(manifest, outcomes, Verdict::mismatch) > 0 ? "mismatch" : "ok";
+  if (count(outcomes, Verdict::error) > 0) return "error";
+  return count(outcomes, Verdict::mismatch) > 0 ? "mismatch" : "ok";
 }
 
 std::string BatchReport::text() const {
   if (!any_ran) return "";
-  std::string text = counted(outcomes.size() + manifest.bad.size(), "job");
+  std::string text = counted(outcomes.size(), "job");
   const char* separator = ": ";
   for (const auto& [name, count] : counts_of(*this)) {
     if (count == 0) continue;
@@ -201,12 +186,8 @@ std::string xml_text(std::string_view text) {
 
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s) {
-  const auto count_of = [&](Verdict verdict) { return count(manifest, outcomes, verdict); };
+  const auto count_of = [&](Verdict verdict) { return count(outcomes, verdict); };
   std::string cases;
-  for (const BadLine& bad : manifest.bad) {
-    cases += case_element(manifest.name, cat("line ", bad.line), "", 0,
-                          problem_element("error", bad.message, "malformed line", ""));
-  }
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     const BatchJob& job = manifest.jobs[i];
     cases += case_element(manifest.name, job.name, job.options.problem.op, outcomes[i].elapsed_s,
@@ -214,7 +195,7 @@ std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outc
   }
   const std::size_t skipped =
       count_of(Verdict::skipped) + count_of(Verdict::planned) + count_of(Verdict::not_run);
-  const std::string tests = cat(attribute("tests", cat(manifest.bad.size() + outcomes.size())),
+  const std::string tests = cat(attribute("tests", cat(outcomes.size())),
                                 attribute("failures", cat(count_of(Verdict::mismatch))),
                                 attribute("errors", cat(count_of(Verdict::error))));
   const std::string time = attribute("time", fixed(elapsed_s, 3));
