@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,9 +12,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <string_view>
 #include <utility>
 
@@ -147,17 +146,10 @@ constexpr std::size_t kMaxWriteBytes = std::size_t{1} << 30;  // one system call
 std::string temporary_path(const Target& target) {
   static constexpr std::string_view kLetters =
       "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
-  std::uint64_t random = 0;
-  // Early after a start of the machine getrandom() would wait. A name only has to be unlikely, as
-  // O_EXCL refuses one that is there.
-  if (::getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    random = static_cast<std::uint64_t>(now.tv_nsec) * 0x9e3779b97f4a7c15u +
-             static_cast<std::uint64_t>(::getpid());
-  }
+  // A name only has to be unlikely, as O_EXCL refuses one that is there.
+  std::random_device random;
   std::string suffix = ".convgrad-";
-  for (int i = 0; i < 8; ++i, random >>= 6) suffix += kLetters[random & 63];
+  for (int i = 0; i < 8; ++i) suffix += kLetters[random() & 63];
   suffix += ".tmp";
   const long limit = ::pathconf(target.folder.c_str(), _PC_NAME_MAX);
   const std::size_t room = (limit > 64 ? static_cast<std::size_t>(limit) : 255) - suffix.size() - 1;

@@ -197,20 +197,6 @@ TEST_CASE("a temporary whose name is taken, or whose creation is interrupted, is
   refused(EACCES, ErrorKind::input, "Permission denied", 1);
 }
 
-TEST_CASE("temporaries have names of their own where the kernel gives no random numbers") {
-  const TempDir dir;
-  const FailingCall getrandom(Call::getrandom, ENOSYS);
-  const OutputFile first(dir.file("out.npy"));
-  const OutputFile second(dir.file("out.npy"));
-  CHECK(getrandom.failed() >= 2);
-  const Names names = dir.names();
-  REQUIRE(names.size() == 2);
-  for (const std::string& name : names) {
-    CHECK(name.starts_with(".out.npy.convgrad-"));
-    CHECK(name.size() == std::string(".out.npy.convgrad-XXXXXXXX.tmp").size());
-  }
-}
-
 TEST_CASE("a file system that does not tell its limit has names of 255 bytes") {
   const TempDir dir;
   const FailingCall pathconf(Call::pathconf, ENOSYS);

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -100,10 +99,6 @@ int fsync(int fd) {
   ::fstat(fd, &status);
   SyncRecorder::record(S_ISDIR(status.st_mode) ? 'd' : 'f');
   return fails(Call::fsync) ? -1 : REAL(fsync)(fd);
-}
-
-ssize_t getrandom(void* bytes, size_t count, unsigned flags) {
-  return fails(Call::getrandom) ? -1 : REAL(getrandom)(bytes, count, flags);
 }
 
 int link(const char* from, const char* to) noexcept {

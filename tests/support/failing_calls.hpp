@@ -15,7 +15,6 @@ enum class Call {
   fchmod,
   fchown,
   fsync,
-  getrandom,
   large_allocation,  // malloc and realloc of at least 1 MiB
   link,
   open,
