@@ -165,7 +165,7 @@ void add_part(const PartialFile& part, InspectReport& report) {
       counted(part.nodes.size(), "node"), ", ", header.algorithm, ", ", header.program, "\n");
   report.files.push_back({{"file", part.path},
                           {"problem", describe(header.problem)},
-                          {"part", part_json(part)},
+                          {"part", part_json(header, part.nodes.size())},
                           {"algorithm", header.algorithm},
                           {"program", header.program}});
 }

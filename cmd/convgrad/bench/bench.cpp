@@ -10,9 +10,6 @@
 namespace convgrad::cli {
 namespace {
 
-// Rounds to nanoseconds, which are the clock's own resolution.
-double exact_milliseconds(double seconds) { return std::round(seconds * 1e9) / 1e6; }
-
 std::optional<double> percent(double value, const std::optional<double>& peak) {
   if (!peak || !(*peak > 0)) return {};
   return 100 * value / *peak;
@@ -118,9 +115,9 @@ Json measured_json(const Measured& m) {
           {"timing_ms",
            {{"kernel",
              {{"n", m.time.n},
-              {"min", exact_milliseconds(m.time.min)},
-              {"median", exact_milliseconds(m.time.median)},
-              {"p95", exact_milliseconds(m.time.p95)},
+              {"min", milliseconds(m.time.min)},
+              {"median", milliseconds(m.time.median)},
+              {"p95", milliseconds(m.time.p95)},
               {"cv", or_null(m.time.variation)}}}}},
           {"perf",
            {{"gflops", p.gflops},
@@ -142,7 +139,7 @@ Json totals_json(const std::vector<Measured>& all) {
                       {"threads", t.threads},
                       {"problems", t.problems},
                       {"convolutions", t.convolutions},
-                      {"median_ms", exact_milliseconds(t.seconds)},
+                      {"median_ms", milliseconds(t.seconds)},
                       {"gflops", t.flops / t.seconds * 1e-9}});
   }
   return totals;

@@ -50,7 +50,7 @@ Json parts_json(const std::vector<PartialFile>& files) {
   Json parts = Json::array();
   for (const PartialFile& file : files) {
     parts.push_back({{"file", file.path}, {"algorithm", file.header.algorithm}});
-    parts.back().update(part_json(file));
+    parts.back().update(part_json(file.header, file.nodes.size()));
   }
   return parts;
 }
@@ -245,7 +245,9 @@ ReportPointer compute(const Options& options) {
   ReadyJob ready = make_ready(options, std::nullopt, true);
   const Plan& plan = ready.plan;
   Json more = Json::object();
-  if (is_part(options)) more["part"] = part_json(plan);
+  if (is_part(options)) {
+    more["part"] = part_json(partial_header(plan, version_text()), plan.schedule.nodes.size());
+  }
   if (options.execution.dry_run) return planned_report(ready, options, std::move(more));
   TaskPool pool(plan.threads);
   const std::unique_ptr<BlockSum> sums = checked_sum(plan, pool, options.execution);

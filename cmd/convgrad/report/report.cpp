@@ -56,15 +56,6 @@ std::string time_text(double seconds) {
   return std::to_string(whole / 3600) + " h " + std::to_string(whole % 3600 / 60) + " min";
 }
 
-Json part_fields(Range images, std::int64_t of_images, Range slices, std::int64_t of_slices,
-                 std::size_t nodes) {
-  return {{"images", {images.begin, images.end}},
-          {"of_images", of_images},
-          {"slices", {slices.begin, slices.end}},
-          {"of_slices", of_slices},
-          {"nodes", nodes}};
-}
-
 // OpenBLAS's configuration begins with its name and version.
 Json blas_json() {
   const BlasInfo blas = blas_info();
@@ -82,7 +73,7 @@ Json blas_json() {
 
 }  // namespace
 
-double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
+double milliseconds(double seconds) { return std::round(seconds * 1e9) / 1e6; }
 
 Json error_json(int status, const std::string& message, const std::string& hint) {
   return {{"code", status}, {"message", message}, {"hint", hint.empty() ? Json() : Json(hint)}};
@@ -196,17 +187,12 @@ Json plan_json(const Plan& plan) {
   return json;
 }
 
-Json part_json(const Plan& plan) {
-  const Schedule& schedule = plan.schedule;
-  return part_fields(schedule.part.images, plan.problem.N,
-                     schedule.slices.slices_of(schedule.part.partitions), schedule.slices.count(),
-                     schedule.nodes.size());
-}
-
-Json part_json(const PartialFile& file) {
-  const PartialHeader& header = file.header;
-  return part_fields(header.images, header.problem.N, header.slices, header.of_slices,
-                     file.nodes.size());
+Json part_json(const PartialHeader& header, std::size_t nodes) {
+  return {{"images", {header.images.begin, header.images.end}},
+          {"of_images", header.problem.N},
+          {"slices", {header.slices.begin, header.slices.end}},
+          {"of_slices", header.of_slices},
+          {"nodes", nodes}};
 }
 
 Json work_json(const WgradProblem& problem) {

@@ -92,8 +92,8 @@ Json problem_json(const WgradProblem& problem);    // attrs
 Json problem_fields(const WgradProblem& problem);  // op, attrs and work
 Json plan_json(const Plan& plan);
 Json work_json(const WgradProblem& problem);
-Json part_json(const Plan& plan);         // what it sums of the batch
-Json part_json(const PartialFile& file);  // what it holds
+// Says what part of the batch these sums are, in so many nodes.
+Json part_json(const PartialHeader& header, std::size_t nodes);
 Json machine_json(const Machine& machine);
 Json cuda_json(const CudaInfo& info);
 Json peaks_json(const Peaks& peaks);
@@ -117,7 +117,7 @@ Json number(double value);
 // Does the same, or returns an integer of 64 bits as it is.
 Json number(long double value, bool integer);
 
-// Returns milliseconds, rounded to microseconds.
+// Returns milliseconds, rounded to nanoseconds, which are the clock's own resolution.
 double milliseconds(double seconds);
 
 // These return text with so many significant digits, and so many after the point.
