@@ -296,10 +296,9 @@ struct Program {
 
   // Returns true if --mpi is given, or would be if the options could be parsed.
   bool asks_for_mpi() const {
-    const Words no = {"", "false", "0", "off", "no"};
-    const std::string value = last_value(arguments, "--mpi", "true");
     return options->execution.mpi || std::getenv("CONVGRAD_MPI") != nullptr ||
-           std::ranges::count(no, value) == 0;
+           std::ranges::any_of(arguments,
+                               [](const auto& word) { return word.starts_with("--mpi"); });
   }
 
   int fail(const Error& error) {

@@ -103,11 +103,8 @@ Feasible<Device> find_cuda_device(int number) {
     }
     return started(device);
   }
-  return unavailable("--device ", number, ": there ",
-                     info.devices.size() == 1
-                         ? cat("is 1 CUDA device, number 0")
-                         : cat("are ", info.devices.size(), " CUDA devices, numbers 0 to ",
-                               info.devices.size() - 1));
+  return unavailable("--device ", number, ": the numbers of CUDA devices are 0 to ",
+                     info.devices.size() - 1);
 }
 
 Device cuda_device(int number) { return find_cuda_device(number).or_throw(); }
