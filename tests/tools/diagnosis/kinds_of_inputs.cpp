@@ -87,26 +87,24 @@ void add_inputs(Kinds& kinds) {
       const DType sums = accumulator_dtype(d.pb.dtype);  // in which it is multiplied
       d.wrong.product = [=](double v) { return narrow(rounded(sums, v)); };
     });
-    kinds.add(cat(dtype_name(type), " inputs in every second image"), kPrecision, [=](Draft& d) {
-      if (d.pb.N < 4 || unit_roundoff(d.pb.dtype) >= unit_roundoff(type)) return d.skip();
-      for (Values* values : {&d.seen().x, &d.seen().dy}) {
-        const auto size = std::ssize(*values) / d.pb.N;
-        for (std::int64_t n = 1; n < d.pb.N; n += 2) {
-          const auto begin = values->begin() + n * size;
-          std::transform(begin, begin + size, begin, narrow);
-        }
-      }
-      d.words = "lane 1 of 2 that take images in turns";
-    });
-    kinds.add(cat(dtype_name(type), " inputs in one image"), kPrecision, [=](Draft& d) {
-      if (d.pb.N < 2 || unit_roundoff(d.pb.dtype) >= unit_roundoff(type)) return d.skip();
-      const std::int64_t n = draw(d.random, d.pb.N);
-      for (Values* values : {&d.seen().x, &d.seen().dy}) {
-        const auto size = std::ssize(*values) / d.pb.N;
-        const auto begin = values->begin() + n * size;
-        std::transform(begin, begin + size, begin, narrow);
-      }
-    });
+    for (const bool turns : {false, true}) {
+      kinds.add(
+          cat(dtype_name(type), " inputs in ", turns ? "every second" : "one", " image"),
+          kPrecision, [=](Draft& d) {
+            if (d.pb.N < (turns ? 4 : 2) || unit_roundoff(d.pb.dtype) >= unit_roundoff(type)) {
+              return d.skip();
+            }
+            for (std::int64_t n = turns ? 1 : draw(d.random, d.pb.N); n < d.pb.N;
+                 n += turns ? 2 : d.pb.N) {
+              for (Values* values : {&d.seen().x, &d.seen().dy}) {
+                const auto size = std::ssize(*values) / d.pb.N, begin = n * size;
+                std::transform(values->begin() + begin, values->begin() + begin + size,
+                               values->begin() + begin, narrow);
+              }
+            }
+            if (turns) d.words = "lane 1 of 2 that take images in turns";
+          });
+    }
   }
   for (const bool of_x : {true, false}) {
     const std::string name = of_x ? "x" : "dy";
