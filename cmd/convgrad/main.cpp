@@ -235,7 +235,8 @@ struct Program {
     if (options->quiet) turn_off_text(*options);
     std::string prefix;
     for (const auto& [option, variable] : options->variables) {
-      prefix += cat(variable, "=", shell_quoted(std::getenv(variable.c_str())), " ");
+      const char* const value = std::getenv(variable.c_str());  // which set the option
+      prefix += cat(variable, "=", shell_quoted(value == nullptr ? "" : value), " ");
     }
     options->command_line = prefix + line;
     check_standard_input(*options);

@@ -159,13 +159,12 @@ void add_orders(FaultList& to) {
   add_order(to, last ? "NWHC" : "NCWH", false);
 }
 
-void add_parts(FaultList& to, const Axes& axes, const std::string& what,
-               const std::function<std::int64_t(const SpatialAxis&)>& parts) {
+void add_parts(FaultList& to, const Axes& axes, const std::string& what, std::int64_t least,
+               const std::function<void(Reading&, std::size_t)>& cut) {
   Reading reading = to.plain;
   for (const std::size_t a : axes) {
-    reading.parts[a] = parts(to.pb.axis[a]);
-    if (reading.parts[a] < 2 || reading.parts[a] > std::min(to.pb.axis[a].in, to.pb.axis[a].out))
-      return;
+    if (std::min(to.pb.axis[a].in, to.pb.axis[a].out) < least) return;
+    cut(reading, a);
   }
   to.add("halo_missing",
          cat("out_backprop is summed in ", what, " of ", axis_names(axes),
@@ -180,11 +179,12 @@ void add_halos(FaultList& to) {
   };
   for (const Axes& axes : subsets(to.pb, padded)) {
     for (const std::int64_t count : {2, 4, 8}) {
-      add_parts(to, axes, cat(count, " slabs"), [=](const SpatialAxis&) { return count; });
+      add_parts(to, axes, cat(count, " slabs"), count,
+                [=](Reading& reading, std::size_t a) { reading.parts[a] = count; });
     }
     for (const std::int64_t tile : {4, 8, 16, 32}) {
-      add_parts(to, axes, cat("tiles of ", tile),
-                [=](const SpatialAxis& a) { return a.out % tile == 0 ? a.out / tile : 1; });
+      add_parts(to, axes, cat("tiles of ", tile), tile + 1,
+                [=](Reading& reading, std::size_t a) { reading.tiles[a] = tile; });
     }
   }
 }

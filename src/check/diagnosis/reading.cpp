@@ -191,7 +191,7 @@ std::int64_t outside_place(Outside how, std::int64_t at, std::int64_t extent) {
 std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int64_t tap) {
   const SpatialAxis& axis = reading.axis[a];
   const Range& in = reading.in[a];
-  const std::int64_t parts = reading.parts[a];
+  const std::int64_t parts = reading.parts[a], tile = reading.tiles[a];
   std::vector<std::int64_t> result;
   result.reserve(static_cast<std::size_t>(axis.out));
   for (std::int64_t o = 0; o < axis.out; ++o) {
@@ -200,7 +200,8 @@ std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int
     if (!inside) at = outside_place(reading.outside, at, axis.in);
     const bool lost =
         (inside && (at < in.begin || at >= in.end)) ||
-        (parts > 1 && at >= 0 && part_of(axis.in, parts, at) != part_of(axis.out, parts, o));
+        (parts > 1 && at >= 0 && part_of(axis.in, parts, at) != part_of(axis.out, parts, o)) ||
+        (tile > 0 && at >= 0 && at / (tile * axis.stride) != o / tile);
     result.push_back(lost ? kNowhere : at);
   }
   return result;

@@ -114,8 +114,9 @@ struct Reading {
   bool without_low = false;
   Outside outside = Outside::skipped;
   std::array<Range, 3> in;  // positions of x that are there
-  // Positions of x and dy in different parts of an axis, as even as can be, do not meet.
-  std::array<std::int64_t, 3> parts = {1, 1, 1};
+  // Positions of x and dy in different parts of an axis, as even as can be, do not meet; nor do
+  // those of different tiles, of so many positions of dy.
+  std::array<std::int64_t, 3> parts = {1, 1, 1}, tiles = {};
   // dy is that of so many pixels before, or the other stage of two.
   std::int64_t stage = 0;
   bool stages_exchanged = false;
