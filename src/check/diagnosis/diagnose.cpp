@@ -48,7 +48,7 @@ class Search {
     double rms;
     std::size_t complexity;  // faults that it takes, twice, and one more for a place
     bool rare = false;
-    bool rounds_result = false;  // once, and nothing else
+    bool rounds_result = false;  // once, whatever else there is
   };
 
   // Says when a finder is called: whatever fits already, unless one fault that holds everywhere
@@ -156,7 +156,7 @@ class Search {
     kept.rms = fit->rms;
     kept.complexity = 2 * faults + (fit->only.empty() ? 0 : 1);
     kept.rare = f.rare;
-    kept.rounds_result = plain && kept.finding.only_rounds;
+    kept.rounds_result = std::ranges::any_of(fit->parts, &Fit::Part::rounds);
     if (fit->parts.empty()) reported_.push_back(f);
   }
 
