@@ -251,7 +251,9 @@ ReportPointer bench(const BenchOptions& options) {
   if (job) report->tensors = job->tensors;
   report->peaks = peaks_for(report->cases, options);
   report->rows = measure_all(report->cases, job, options, report->peaks);
-  if (!options.suite.empty()) report->totals = totals_text(report->rows, report->cases);
+  if (!options.suite.empty() || !options.network.empty()) {
+    report->totals = totals_text(report->rows, report->cases);
+  }
   return report;
 }
 
