@@ -53,7 +53,7 @@ class SecondLook {
       wide.scales = widened(all, walks, true);
       for (const std::size_t i : open) {
         const GroupError worst = compare_wide(subjects[i], wide).rounding->worst;
-        if (!(worst.score() <= kWellExplained)) is_ordered_at(subjects[i], worst);
+        if (!(worst.score() <= kWellExplained)) find_parts(looked_at(worst));
       }
     } while (parts_.size() > known);
     wide.scales = widened(all, walks, false);
@@ -103,7 +103,7 @@ class SecondLook {
     return open;
   }
 
-  // Tells whether an order explains some entries of a group, and keeps the parts of it.
+  // Tells whether an order explains some entries of a group.
   bool is_ordered_at(const Subject& subject, const GroupError& group) {
     const Positions some = looked_at(group);
     find_parts(some);

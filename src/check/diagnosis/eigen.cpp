@@ -16,22 +16,20 @@ namespace {
 // So many splits are tried, in bits.
 constexpr double kEigenBits = 8;
 
-struct EigenSplit {
-  std::int64_t part, block;
-};
+using EigenSplit = std::pair<std::int64_t, std::int64_t>;  // pixels of a part, and of a block
 
-std::vector<EigenSplit> eigen_splits(const WgradProblem& pb) {
+std::set<EigenSplit> eigen_splits(const WgradProblem& pb) {
   constexpr std::int64_t kMost = 64;           // blocks, and threads
   constexpr std::int64_t kThreadsBlock = 320;  // at most, of the first cache, where there are some
   const std::int64_t pixels = term_count(pb);
-  std::vector<EigenSplit> list = {{pixels, pb.out_pixels()}, {pixels, kThreadsBlock}};
+  std::set<EigenSplit> splits = {{pixels, pb.out_pixels()}, {pixels, kThreadsBlock}};
   for (std::int64_t count = 1; count <= kMost; ++count) {
-    list.push_back({pixels, ceil_div(pixels + 1, 8 * count) * 8});
+    splits.emplace(pixels, ceil_div(pixels + 1, 8 * count) * 8);
     for (const std::int64_t vector : {8, 16}) {
-      list.push_back({ceil_div(ceil_div(pixels, count), vector) * vector, kThreadsBlock});
+      splits.emplace(ceil_div(ceil_div(pixels, count), vector) * vector, kThreadsBlock);
     }
   }
-  return list;
+  return splits;
 }
 
 // Products and sums are in float32, products are rounded by themselves, or these go to two sums in
@@ -70,15 +68,16 @@ double total_of(std::span<const double> parts, DType type, bool pairs) {
 std::set<double> eigen_sums(const Terms& terms, DType type, const EigenSplit& split) {
   constexpr std::size_t kGroup = 4;  // of parts, which are added first
   const auto count = std::ssize(terms.x);
+  const auto [part_pixels, block_pixels] = split;
   std::set<double> result;
   for (const InBlock how : {InBlock::through_f32, InBlock::products, InBlock::two_sums}) {
     std::vector<double> parts;
-    for (std::int64_t part = 0; part < count; part += split.part) {
-      const std::int64_t end = std::min(part + split.part, count);
+    for (std::int64_t part = 0; part < count; part += part_pixels) {
+      const std::int64_t end = std::min(part + part_pixels, count);
       double& sum = parts.emplace_back();
-      for (std::int64_t at = part; at < end; at += split.block) {
+      for (std::int64_t at = part; at < end; at += block_pixels) {
         const double block = block_sum(terms, type, how, static_cast<std::size_t>(at),
-                                       static_cast<std::size_t>(std::min(at + split.block, end)));
+                                       static_cast<std::size_t>(std::min(at + block_pixels, end)));
         sum = rounded(type, sum + block);
       }
     }
@@ -104,7 +103,7 @@ bool is_eigens(const Evidence& evidence, const Sample& sample, const EigenSplit&
     if (sums.count(evidence.got(at)) == 0) return false;
     if (add_steps(evidence, at, steps)) ways += std::log2(static_cast<double>(sums.size()));
   }
-  return chance_bits(steps) - ways > kEigenBits + kFaultBits;
+  return chance_bits(steps) - ways > kEigenBits + kLeastBits;
 }
 
 }  // namespace
@@ -116,9 +115,10 @@ std::optional<Finding> find_eigen(const Evidence& evidence, const Sample& sample
   for (const EigenSplit& split : eigen_splits(pb)) {
     evidence.stop_if_late();
     if (!is_eigens(evidence, sample, split)) continue;
-    const std::string blocks = cat("in blocks of ", std::min(split.block, split.part), " pixels");
-    const std::string parts =
-        split.part < term_count(pb) ? cat(", which make sums of ", split.part, " pixels each") : "";
+    const std::string blocks = cat("in blocks of ", std::min(split.first, split.second), " pixels");
+    const std::string parts = split.first < term_count(pb)
+                                  ? cat(", which make sums of ", split.first, " pixels each")
+                                  : "";
     return finding(
         {"low_precision_sums",
          cat("sums are rounded to ", dtype_name(pb.dtype), " after each addition, ", blocks, parts),

@@ -19,9 +19,6 @@ using Instead = Filling::Instead;
 // scripts/measure_diagnosis names as many with 1/2 and with 1/256, and none wrongly. A first look
 // is more patient.
 constexpr double kUnexplained = 1.0 / 16, kUnexplainedAtFirst = 0.5;
-// A fault must be so many bits more likely than chance, besides what it took to find it: one of
-// 4096 that are tried. scripts/measure_diagnosis names 99.8 % with 4 bits, 98.8 % with 24.
-constexpr double kLeastBits = 12;
 // One element tells at most the bits of a float32.
 constexpr double kMostBits = 24;
 // A factor this near 1 is not told from rounding where a result is rounded twice: about a step of

@@ -274,7 +274,7 @@ class Splitter {
       add_steps(evidence_, sample_.at[e], steps);
     }
     // One rounding makes errors of 0.29 steps, which tell a quarter of a bit.
-    if (bits && chance_bits(steps) - steps.count > kSplitBits + kFaultBits) {
+    if (bits && chance_bits(steps) - steps.count > kSplitBits + kLeastBits) {
       return finding(part, {}, total ? Certainty::bits : Certainty::match, sample_.at.size());
     }
     const auto wrong = std::count_if(sample_.at.begin(), sample_.at.end(), [&](std::size_t at) {

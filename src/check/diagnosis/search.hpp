@@ -24,8 +24,6 @@ using TermsOf = std::function<std::vector<Terms>(std::span<const EntryTerms>)>;
 // Finds Winograd's algorithm with tiles in 16 bits.
 std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
                                      const TermsOf& terms_of);
-// A fault needs so many bits more than were spent to find it.
-inline constexpr double kFaultBits = 12;
 // Adds an entry's error, in steps of the result; but of entries that hold the same numbers one.
 bool add_steps(const Evidence& evidence, std::size_t at, Squares& steps);
 // Returns the bits by which chance does not make each of these errors a given number of steps:
