@@ -31,7 +31,7 @@ TEST_CASE("the reference is the plain one, in any layout, and so is what it says
                          summation));
         }
       },
-      kThin > 1 ? 3 * kThin : 1);
+      3 * kThin);
 }
 
 TEST_CASE("float64 sums and products are compensated") {

@@ -155,8 +155,8 @@ TEST_CASE("first sums are stored over anything, with the bits of those added to 
       }
     }
   };
-  for_each_case(basic_problems(), kDTypes, Fill::normal, check, 3);
-  for_each_case(padded_problems(), kDTypes, Fill::normal, check);
+  for_each_case(basic_problems(), kDTypes, Fill::normal, check, 7);
+  for_each_case(padded_problems(), kDTypes, Fill::normal, check, 3);
   CHECK(ran > 300);
   CHECK(tiles_in_result > 100);
 }

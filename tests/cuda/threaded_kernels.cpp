@@ -74,7 +74,7 @@ const Case kCases[] = {
     {kWgmma, bf16, true, {"colours", "conv2d", 2, 3, 10, 1, {{31, 5, 2}, {41, 3, 2}}}},
     {kWgmma, bf16, true, {"more than a sum", "conv2d", 1, 8, 8, 1, {{80, 1}, {80, 1}}}, one_slice},
     {kWgmma, bf16, true, {"Inf", "conv2d", 1, 16, 8, 1, {{5, 3}, {6, 3}}}, infinity},
-    {kBf16x3, f32, true, {"3x3", "conv2d", 3, 40, 24, 1, {{18, 3}, {11, 3}}}},
+    {kBf16x3, f32, true, {"3x3", "conv2d", 3, 40, 24, 1, {{18, 3}, {11, 3}}}, two_slices},
     {kBf16x3, f32, false, {"stages again", "conv2d", 14, 40, 24, 1, {{9, 3}, {9, 3}}}, one_slice},
     {kBf16x3, f32, true, {"Inf, colours", "conv2d", 1, 3, 8, 1, {{5, 3}, {6, 3}}}, infinity},
     {kWgmma, bf16, true, {"Inf, colours", "conv2d", 1, 3, 8, 1, {{5, 3}, {6, 3}}}, infinity},
