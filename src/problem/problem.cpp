@@ -161,6 +161,12 @@ bool parse_data_format(Op op, std::string_view name) {
     misuse("--data-format: '", name, "' is of a sequence, expected NHWC or NCHW",
            kDepthwiseSequence);
   }
+  const bool blocks = key.starts_with("NCHW") && key.ends_with("C");
+  if (spatial_rank(op) == 2 && (blocks || key == "CHWN")) {
+    misuse("--data-format: '", name, "' is a library's own, expected NHWC or NCHW",
+           Hint("in numpy ", blocks ? "x.transpose(0, 1, 4, 2, 3).reshape(N, C, H, W) is NCHW"
+                                    : "x.transpose(3, 1, 2, 0) is NHWC"));
+  }
   return making::choose("--data-format", name, making::data_formats(op)) == 0;
 }
 

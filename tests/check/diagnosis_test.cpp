@@ -220,6 +220,12 @@ TEST_CASE("orders of the filter's axes") {
       make({"2x2x2", "conv3d", 1, 2, 3, 1, {{4, 2}, {4, 2}, {4, 2}}}, DType::f32, true, "OIDHW");
   CHECK(own_order(deep).name == "OIDHW");
   CHECK(other_orders(deep).size() == 119);
+  const WgradProblem wide =
+      make({"1x1", "conv2d", 1, 32, 16, 1, {{5, 1}, {5, 1}}}, DType::f32, true);
+  const AxisOrder blocked = other_orders(wide).back();
+  CHECK(blocked.name == "OIhw4i16o4i");
+  // c 16 + 2*4 + 1, k 5: the second of two blocks of c.
+  CHECK(blocked.index(1 * 16 * 16 + 2 * 16 * 4 + 5 * 4 + 1) == 25 * 16 + 5);
   // Axes of extent 1 have no place.
   const WgradProblem point =
       make({"1x1", "conv2d", 1, 4, 5, 1, {{5, 1}, {5, 1}}}, DType::f32, true);
@@ -255,7 +261,7 @@ TEST_CASE("values of lower precision") {
   CHECK(round(Treatment::e5m2, 0x1p-17) == 0);
   CHECK(round(Treatment::bf16_twice, 1 + 0x1p-15) == 1 + 0x1p-15);
   CHECK(round(Treatment::bf16_twice, 1 + 0x1p-20) == 1 + 0x1p-20);
-  CHECK(treated(Treatment::int8, DType::f32, 3, 2) == 4);
+  CHECK(treated(Treatment::whole, DType::f32, 3, 2) == 4);
 }
 
 TEST_CASE("places in words") {

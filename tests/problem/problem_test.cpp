@@ -297,6 +297,13 @@ TEST_CASE("what does not fit is named with axis, found and expected") {
                 "x[None] for one image, x[..., None] for one channel");
   a.data_format = "NCHW";
   check_refused(tensor("x", {8, 9, 3}), dy, a, "x[:, None] for one channel");
+  check_refused(tensor("x", {2, 2, 8, 8, 16}), dy, a,
+                "nChw16c) x.transpose(0, 1, 4, 2, 3).reshape(2, -1, 8, 8) is NCHW");
+  for (const char* format : {"nChw16c", "NCHW8c", "CHWN"}) {
+    a.data_format = format;
+    check_refused(x, dy, a, "is a library's own, expected NHWC or NCHW; in numpy x.transpose(",
+                  ErrorKind::usage);
+  }
   a.data_format.clear();
   a.padding = "causal";
   check_refused(x, dy, a, "'causal' is unknown, expected SAME", ErrorKind::usage);

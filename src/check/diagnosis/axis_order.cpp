@@ -44,9 +44,9 @@ std::optional<AxisOrder> named_order(const std::vector<Axis>& axes, const std::s
     Axis axis = *std::ranges::find(axes, letter, &Axis::letter);
     if (block > 0) {
       Axis& blocks = *std::ranges::find(order.axes, letter, &Axis::letter);
-      if (axis.extent % block != 0) return {};
-      blocks.extent = axis.extent / block;
-      blocks.step = axis.step * block;
+      if (blocks.extent % block != 0) return {};
+      blocks.extent /= block;
+      for (Axis& outer : order.axes) outer.step *= outer.letter == letter ? block : 1;
       axis.extent = std::exchange(block, 0);
     }
     order.axes.push_back(axis);
@@ -136,11 +136,10 @@ std::vector<AxisOrder> other_orders(const WgradProblem& problem) {
   }
   // oneDNN's blocks of channels: [O/b][I/b][h][w], with the block of each innermost.
   if (problem.op == Op::depthwise) return orders;
-  for (const int block : {16, 8, 4}) {
-    for (const auto& [outer, inner] : {std::pair{"i", "o"}, std::pair{"o", "i"}}) {
-      const std::string name = spelled(problem, cat("OIhw", block, outer, block, inner));
-      if (auto order = named_order(axes, name)) orders.push_back(std::move(*order));
-    }
+  for (const char* const blocks :
+       {"16i16o", "16o16i", "8i8o", "8o8i", "4i4o", "4o4i", "8i16o2i", "4i16o4i"}) {
+    const std::string name = spelled(problem, cat("OIhw", blocks));
+    if (auto order = named_order(axes, name)) orders.push_back(std::move(*order));
   }
   return orders;
 }

@@ -46,7 +46,7 @@ void add_treatment(FaultList& to, const Facts& facts, const TreatmentKind& kind,
   });
 }
 
-// Adds types of 8 bits with scales: of the largest number to the type's, or of two for each block.
+// Adds types with scales: of the largest number to the type's, or of two for each block.
 void add_scaled(FaultList& to, const Facts& facts, const TreatmentKind& kind) {
   // Blocks of pixels that lie in two images are not looked for.
   const bool whole = pixels_of(extents_of(to.pb, true)) % kScaleBlock == 0 &&
@@ -73,11 +73,30 @@ void add_scaled(FaultList& to, const Facts& facts, const TreatmentKind& kind) {
 void add_treatments(FaultList& to, const Facts& facts) {
   for (const TreatmentKind& kind : treatments()) {
     if (!changes(kind, to.pb.dtype)) continue;
-    // Types of 8 bits are used with a scale, int8 never without.
+    // Types of 8 bits are used with a scale, whole numbers never without.
     const bool scaled = kind.bits > 0 && kind.bits < 5;
-    const bool always = kind.treatment == Treatment::int8 || kind.treatment == Treatment::int8_wide;
-    if (!always) add_treatment(to, facts, kind, "", nullptr);
+    if (kind.bits != 1) add_treatment(to, facts, kind, "", nullptr);
     if (scaled && facts.x.all > 0 && facts.dy.all > 0) add_scaled(to, facts, kind);
+  }
+}
+
+// Adds wide numbers as sums of short ones: so many bits below the largest number of a channel.
+void add_slices(FaultList& to, const Facts& facts) {
+  for (const int bits : {14, 16, 21, 24, 28, 32, 35, 40, 42, 48, 49}) {
+    if (std::ldexp(1.0, -bits) <= unit_roundoff(to.pb.dtype)) return;
+    const std::string text = cat("cut off ", bits, " bits below the largest of each channel");
+    add_treatment(to, facts,
+                  {.treatment = Treatment::whole_cut,
+                   .text = text.c_str(),
+                   .cause = "float64 or float32 by slices of integers (Ozaki's scheme)",
+                   .rare = true},
+                  "", [&](TensorReading& tensor, const Facts::Largest& largest) {
+                    tensor.by = Scaled::channels;
+                    tensor.scales = largest.channels;
+                    for (double& s : tensor.scales) {
+                      s = s > 0 ? std::exp2(std::ceil(std::log2(s)) - bits) : 1;
+                    }
+                  });
   }
 }
 
@@ -212,6 +231,7 @@ void add_faults_of_inputs(FaultList& to, const Facts& facts) {
   add_orders(to);
   add_halos(to);
   add_treatments(to, facts);
+  if (facts.x.all > 0 && facts.dy.all > 0) add_slices(to, facts);
   add_products(to);
   if (to.pb.N > 1) add_images(to);
 }

@@ -51,8 +51,9 @@ enum class Treatment : std::uint8_t {
   bf16_twice,
   e4m3,
   e5m2,
-  int8,
-  int8_wide,
+  whole,
+  whole_wide,
+  whole_cut,
   flushed,
   relu
 };
@@ -71,7 +72,7 @@ struct TreatmentKind {
 std::span<const TreatmentKind> treatments();  // the usual ones first
 // Tells whether some number of the type is not what it was.
 bool changes(const TreatmentKind& kind, DType dtype);
-// parameter is e4m3's, e5m2's and int8's scale (0: none).
+// parameter is the scale of types of 8 bits and of whole numbers (0: none).
 double treated(Treatment treatment, DType dtype, double value, double parameter = 0);
 
 // A tap outside x adds nothing, 0 * dy (which spreads NaN and Inf), or another pixel's x.

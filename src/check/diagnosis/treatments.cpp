@@ -36,9 +36,16 @@ constexpr TreatmentKind kTreatments[] = {
      "a split of float32 in two terms, where three are needed", true},
     {Treatment::e4m3, "rounded to float8 e4m3", "8-bit training", true, 4, -6, Ties::even, 448},
     {Treatment::e5m2, "rounded to float8 e5m2", "8-bit training", true, 3, -14, Ties::even, 57344},
-    {Treatment::int8, "rounded to int8", "quantization", true, 1, 0, Ties::even, 127},
-    {Treatment::int8_wide, "rounded to int8 (in float64)", "quantization", true, 1, 0, Ties::even,
-     127}};
+    {Treatment::whole, "rounded to int8", "quantization", true, 1, 0, Ties::even, 127},
+    {Treatment::whole_wide, "rounded to int8 (in float64)", "quantization", true, 1, 0, Ties::even,
+     127},
+    {Treatment::whole_wide, "rounded to int4", "quantization", true, 1, 0, Ties::even, 7},
+    {Treatment::whole, "rounded to int12", "quantization", true, 1, 0, Ties::even, 2047},
+    {Treatment::whole_wide, "rounded to int12 (in float64)", "quantization", true, 1, 0, Ties::even,
+     2047},
+    {Treatment::whole, "rounded to int16", "quantization", true, 1, 0, Ties::even, 32767},
+    {Treatment::whole_wide, "rounded to int16 (in float64)", "quantization", true, 1, 0, Ties::even,
+     32767}};
 
 // Returns the nearest number of so many bits that the type has, by its rule for ties.
 double narrowed(const TreatmentKind& kind, double value) {
@@ -51,16 +58,6 @@ double narrowed(const TreatmentKind& kind, double value) {
   const double result = std::ldexp(kept, unit);
   // Libraries saturate where they convert to types of 8 bits, and where they cut off.
   return kind.most == 0 ? result : std::clamp(result, -kind.most, kind.most);
-}
-
-// Rounds with a scale. int8 divides in float32, as kernels and numpy do for float32 data.
-double scaled(const TreatmentKind& kind, double value, double scale) {
-  if (kind.treatment == Treatment::int8_wide) return std::nearbyint(value / scale) * scale;
-  if (kind.treatment == Treatment::int8) {
-    const float steps = static_cast<float>(value) / static_cast<float>(scale);
-    return std::nearbyint(static_cast<double>(steps)) * scale;
-  }
-  return narrowed(kind, value / scale) * scale;
 }
 
 }  // namespace
@@ -93,12 +90,20 @@ double treated(Treatment treatment, DType dtype, double value, double parameter)
       return std::fabs(value) < smallest_normal(dtype) ? 0 : value;
     case Treatment::relu:
       return value < 0 ? 0 : value;
+    case Treatment::whole: {  // as kernels and numpy divide float32 data
+      const float steps = static_cast<float>(value) / static_cast<float>(parameter);
+      return std::nearbyint(static_cast<double>(steps)) * parameter;
+    }
+    case Treatment::whole_wide:
+      return std::nearbyint(value / parameter) * parameter;
+    case Treatment::whole_cut:
+      return std::trunc(value / parameter) * parameter;
     default:
       break;
   }
   // Nothing is computed in the other types. Wider numbers reach them as float32.
   const TreatmentKind& kind = *std::ranges::find(kTreatments, treatment, &TreatmentKind::treatment);
-  return parameter != 0 ? scaled(kind, value, parameter)
+  return parameter != 0 ? narrowed(kind, value / parameter) * parameter
                         : narrowed(kind, static_cast<double>(static_cast<float>(value)));
 }
 

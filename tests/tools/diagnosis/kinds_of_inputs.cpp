@@ -58,10 +58,14 @@ void add_inputs(Kinds& kinds) {
     add_rounded(kinds, cat("inputs e4m3", scaled ? ", scaled" : ""), 1, small(4, -6, 448));
     add_rounded(kinds, cat("inputs e5m2", scaled ? ", scaled" : ""), 1, small(3, -14, 57344));
   }
-  add_rounded(kinds, "inputs int8", 1, [](const Values& values) -> Round {
-    const double step = largest(values) / 127;
-    return [=](double v) { return std::nearbyint(v / step) * step; };
-  });
+  for (const int bits : {4, 8, 12, 16}) {
+    // It changes most numbers of a type of more digits.
+    const double u = std::ldexp(1.0, 2 - bits);
+    add_rounded(kinds, cat("inputs int", bits), u, [=](const Values& values) -> Round {
+      const double step = largest(values) / (std::ldexp(1.0, bits - 1) - 1);
+      return [=](double v) { return std::nearbyint(v / step) * step; };
+    });
+  }
   kinds.add("TF32 half to even, small dy", kPrecision, [](Draft& d) {
     if (d.pb.dtype != DType::f32) return d.skip();
     for (double& v : d.c.dy) v = rounded(DType::f32, v * 1e-4);

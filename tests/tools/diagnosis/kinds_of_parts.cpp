@@ -216,7 +216,8 @@ void add_scales(Kinds& kinds) {
   struct Form {
     const char* name;
     By by;
-    bool whole;  // int8, or e4m3
+    double whole;    // the largest whole number; 0: e4m3
+    int slices = 0;  // so many bits, cut off
   };
   const auto scale = [](const WgradProblem& pb, Values& values, I channels, const Form& form) {
     const I size = std::ssize(values) / pb.N;
@@ -235,17 +236,25 @@ void add_scales(Kinds& kinds) {
       const double m = at(most, group(i));
       if (m == 0) continue;
       const bool power = form.by == By::channels || form.by == By::pixels;
-      const double s = power ? std::ldexp(1.0, std::ilogb(m) - 8) : m / (form.whole ? 127 : 448);
+      const double s = form.slices > 0 ? std::exp2(std::ceil(std::log2(m)) - form.slices)
+                       : power         ? std::ldexp(1.0, std::ilogb(m) - 8)
+                                       : m / (form.whole > 0 ? form.whole : 448);
       const double v = at(values, i) / s;
-      at(values, i) = (form.whole ? std::nearbyint(v) : small_float(v, 4, -6, 448)) * s;
+      at(values, i) = (form.slices > 0  ? std::trunc(v)
+                       : form.whole > 0 ? std::nearbyint(v)
+                                        : small_float(v, 4, -6, 448)) *
+                      s;
     }
   };
-  for (const Form& form : {Form{"int8 by channels", By::channel, true},
-                           {"e4m3 by channels", By::channel, false},
-                           {"int8 by images", By::image, true},
-                           {"e4m3 by images", By::image, false},
-                           {"e4m3, MX of 32 channels", By::channels, false},
-                           {"e4m3, MX of 32 pixels", By::pixels, false}}) {
+  for (const Form& form : {Form{"int8 by channels", By::channel, 127},
+                           {"int16 by channels", By::channel, 32767},
+                           {"e4m3 by channels", By::channel, 0},
+                           {"slices of 7 bits", By::channel, 1, 35},
+                           {"int8 by images", By::image, 127},
+                           {"int4 by images", By::image, 7},
+                           {"e4m3 by images", By::image, 0},
+                           {"e4m3, MX of 32 channels", By::channels, 0},
+                           {"e4m3, MX of 32 pixels", By::pixels, 0}}) {
     for (const Which& which : kWhich) {
       kinds.add(cat(form.name, which.words), {"input_precision"}, [=](Draft& d) {
         const I x_pixels = d.pb.x_count() / d.pb.C / d.pb.N, dy_pixels = d.pb.out_pixels();
@@ -253,6 +262,7 @@ void add_scales(Kinds& kinds) {
         if (pixels && (x_pixels % 32 != 0 || dy_pixels % 32 != 0)) return d.skip();
         if ((form.by == By::image || pixels) && d.pb.N < 2) return d.skip();
         if (d.pb.C < 2 || d.pb.K < 2) return d.skip();
+        if (form.slices > 0 && d.pb.dtype != DType::f64) return d.skip();
         if (which.x) scale(d.pb, d.seen().x, d.pb.C, form);
         if (which.dy) scale(d.pb, d.seen().dy, d.pb.K, form);
         const auto same = [&](const Values& own, const Values& scaled) {
@@ -260,13 +270,13 @@ void add_scales(Kinds& kinds) {
                                     [](double v) { return small_float(v, 4, -6, 448); });
         };
         // Powers of two may change nothing.
-        if (!form.whole && (!which.x || same(d.c.x, d.seen().x)) &&
+        if (form.whole == 0 && (!which.x || same(d.c.x, d.seen().x)) &&
             (!which.dy || same(d.c.dy, d.seen().dy))) {
           return d.skip();
         }
         d.seen().pb.dtype = DType::f64;  // what was scaled is of no type
         d.seen().pb.out_dtype = DType::f64;
-        d.words = "scale";
+        d.words = form.slices > 0 ? "35 bits" : "scale";
       });
     }
   }
