@@ -1,6 +1,8 @@
 // diagnose.cpp - the search: a few entries by every fault, then many by those that are left.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <ranges>
 
 #include "base/integers.hpp"
 #include "check/diagnosis/search.hpp"
@@ -146,6 +148,13 @@ class Search {
   void consider(const Fault& f, const Positions& at, const Expected& values, bool plain = false) {
     const auto fit = judge_.judge(at, values, f.bits, plain);
     if (!fit || is_reported(f, *fit, at)) return;
+    // Beside what was read off the gradient, a fault that changes nothing explains nothing.
+    const auto changes = [&](std::size_t i) {
+      const double change = std::fabs(values.values[i] - evidence_.want(at[i]));
+      return !(change <= kRight * evidence_.scale(at[i]));
+    };
+    const auto some = std::views::iota(std::size_t{0}, at.size());
+    if (!plain && !fit->parts.empty() && std::ranges::none_of(some, changes)) return;
     // An attribute of all taps is not another one for some of them.
     const Reading own = plain_reading(evidence_.problem());
     if (!fit->only.empty() && f.reading.axis != own.axis && evidence_.in_some_taps()) return;
