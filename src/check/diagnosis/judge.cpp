@@ -138,21 +138,24 @@ struct Trial {
   }
 
   // Returns the bits by which an entry that is explained is told from a right one: how often its
-  // error exceeds what rounding would hide.
-  double told(std::size_t i, double larger, bool spared) const {
+  // error, beyond a part of its value, exceeds what rounding would hide, or what the explanation
+  // leaves.
+  double told(std::size_t i, const Rest& r, double part) const {
     const std::size_t at = positions[i];
-    const double value = factor * predicted.values[i], error = std::fabs(e.got(at) - e.want(at));
+    const double value = factor * predicted.values[i], change = e.got(at) - e.want(at);
+    const double error =
+        std::min(std::fabs(change), std::fabs(change - (part != 0 ? part * e.want(at) : 0)));
     if (replaced(at, value)) return kMostBits;
     if (!(error < HUGE_VAL)) {
       if (e.error(at) <= kWrong) return 0;  // NaN for NaN, or the same infinity
       return std::isinf(e.got(at)) && std::isinf(e.want(at)) ? 1 : kMostBits;
     }
-    const double tolerance = std::max(kSlack * larger, e.grain() / 2) +
+    const double tolerance = std::max({kSlack * r.larger, e.grain() / 2, r.left * r.unit}) +
                              rounding_step(e.problem().out_dtype, e.want(at)) / 2;
     const double bits = std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
     // A rounding in one direction is told from one in the other.
-    const bool directed = filling.grid && filling.grid->own && !spared &&
-                          std::fabs(e.got(at) - value) > kSlack * larger;
+    const bool directed = filling.grid && filling.grid->own && !r.spared &&
+                          std::fabs(e.got(at) - value) > kSlack * r.larger;
     return directed ? std::max(bits, 1.0) : bits;
   }
 
@@ -180,39 +183,69 @@ struct Trial {
     return rest;
   }
 
+  // Returns the bits by which the fault is more likely than chance. Elements that hold the same
+  // numbers, and of which the same is predicted, count once.
+  double told(const std::vector<Rest>& rests, double part) const {
+    double bits = 0, most = 0;
+    std::map<std::pair<std::size_t, std::uint64_t>, double> pieces;
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      if (!counts(i, rests[i])) continue;
+      double more = told(i, rests[i], part);
+      most = std::max(most, told(i, rests[i], 0));
+      if (!e.are_different()) {
+        const auto same = std::bit_cast<std::uint64_t>(predicted.values[i]);
+        double& piece = pieces[{e.first_alike(positions[i]), same}];
+        more = std::max(more - piece, 0.0);
+        piece += more;
+      }
+      bits += more;
+    }
+    return part == 0 ? bits : bits + most;
+  }
+
+  // What the filling replaces says nothing for a fault: any fault leaves it explained.
+  bool counts(std::size_t i, const Rest& r) const {
+    return !r.is_replaced || (plain && e.error(positions[i]) > kWrong);
+  }
+
+  // Returns the part of their values by which most entries are off. Terms of one sign make that
+  // alike in all of them, whatever is wrong: then it tells as much as one entry does.
+  double common_part() const {
+    std::vector<double> parts;
+    for (const std::size_t at : positions) {
+      const double part = e.got(at) / e.want(at) - 1;
+      if (std::isfinite(part)) parts.push_back(part);
+    }
+    if (parts.empty()) return 0;
+    const auto middle = parts.begin() + std::ssize(parts) / 2;
+    std::nth_element(parts.begin(), middle, parts.end());
+    return *middle;
+  }
+
   // Returns the root mean square of error/scale, if all is as a right explanation leaves it.
   std::optional<double> misfit() const {
     double before = 0, after = 0, squares = 0;
-    // The bits by which a fault is more likely than chance. Elements that hold the same numbers,
-    // and of which the same is predicted, count once.
-    double bits = 0;
-    std::map<std::pair<std::size_t, std::uint64_t>, double> pieces;
+    std::vector<Rest> rests;
     for (std::size_t i = 0; i < positions.size(); ++i) {
       const std::size_t at = positions[i];
-      const Rest r = rest(i);
+      const Rest& r = rests.emplace_back(rest(i));
       if (!(r.left <= kWrong)) return std::nullopt;
       squares += r.left * r.left;
-      // What the filling replaces says nothing for a fault: any fault leaves it explained.
-      if (r.is_replaced && (!plain || e.error(at) <= kWrong)) continue;
+      if (!counts(i, r)) continue;
       // Errors may be infinite, and any rest would then be a small part of them.
       const double old = std::min(e.error(at) * e.scale(at) / r.larger, 1e6);
       before += old * old;
       after += std::pow(r.left * r.unit / r.larger, 2);
-      double more = told(i, r.larger, r.spared);
-      if (!e.are_different()) {
-        const auto same = std::bit_cast<std::uint64_t>(predicted.values[i]);
-        double& most = pieces[{e.first_alike(at), same}];
-        more = std::max(more - most, 0.0);
-        most += more;
-      }
-      bits += more;
     }
     const auto count = static_cast<double>(positions.size());
     const double rms = std::sqrt(squares / count);
     const double part = lenient ? kUnexplainedAtFirst : kUnexplained;
-    const bool good = rms <= kSlack * group_factor(count) && after <= part * before &&
-                      (lenient || bits >= kLeastBits + needed);
-    return good ? std::optional(rms) : std::nullopt;
+    if (rms > kSlack * group_factor(count) || after > part * before) return std::nullopt;
+    if (lenient) return rms;
+    const double least = kLeastBits + needed;
+    const bool told_apart =
+        told(rests, 0) >= least && (filling.multiplied || told(rests, common_part()) >= least);
+    return told_apart ? std::optional(rms) : std::nullopt;
   }
 
   // Returns by which number the predicted values are multiplied to be nearest to what was got, or 0
