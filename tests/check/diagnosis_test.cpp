@@ -132,7 +132,7 @@ TEST_CASE("a slight error of one element among thousands is told its place") {
   const Case c(make({"3x3", "conv2d", 1, 16, 16, 1, {{6, 3}, {6, 3}}}, DType::f32, true));
   std::vector<double> values = c.reference.values;
   values[4 * 16 * 16 + 3 * 16 + 5] += 40 * c.reference.scales[4 * 16 * 16 + 3 * 16 + 5];
-  CHECK(c.diagnose_values(values).where == "the element r 1, s 1, c 3, k 5");
+  CHECK(c.diagnose_values(values, 2, 1 << 20, 1e8).where == "the element r 1, s 1, c 3, k 5");
 }
 
 // Whole numbers repeat by chance: where a few elements are wrong, many parts of the sum have that.

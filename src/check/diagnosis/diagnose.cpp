@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <ranges>
 
 #include "base/integers.hpp"
 #include "check/diagnosis/search.hpp"
@@ -149,12 +148,7 @@ class Search {
     const auto fit = judge_.judge(at, values, f.bits, plain);
     if (!fit || is_reported(f, *fit, at)) return;
     // Beside what was read off the gradient, a fault that changes nothing explains nothing.
-    const auto changes = [&](std::size_t i) {
-      const double change = std::fabs(values.values[i] - evidence_.want(at[i]));
-      return !(change <= kRight * evidence_.scale(at[i]));
-    };
-    const auto some = std::views::iota(std::size_t{0}, at.size());
-    if (!plain && !fit->parts.empty() && std::ranges::none_of(some, changes)) return;
+    if (!plain && !fit->parts.empty() && changes_nothing(at, values)) return;
     // An attribute of all taps is not another one for some of them.
     const Reading own = plain_reading(evidence_.problem());
     if (!fit->only.empty() && f.reading.axis != own.axis && evidence_.in_some_taps()) return;
@@ -167,6 +161,14 @@ class Search {
     kept.rare = f.rare;
     kept.rounds_result = std::ranges::any_of(fit->parts, &Fit::Part::rounds);
     if (fit->parts.empty()) reported_.push_back(f);
+  }
+
+  bool changes_nothing(const Positions& at, const Expected& predicted) const {
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      const double change = std::fabs(predicted.values[i] - evidence_.want(at[i]));
+      if (!(change <= kRight * evidence_.scale(at[i]))) return false;
+    }
+    return true;
   }
 
   // Tells whether one that says the same of every entry stands there already.
