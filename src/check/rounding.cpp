@@ -134,12 +134,13 @@ void add_to_buffer(DType data, DType out, double beta, std::span<const double> b
   const bool is_product_exact = std::fabs(beta) == 1 || beta == 0;
   e.added.resize(e.values.size());
   for (std::size_t i = 0; i < e.values.size(); ++i) {
-    const double part = beta * buffer[i];
+    const double held = beta == 0 ? 0 : buffer[i];  // BLAS does not read it, which may be NaN
+    const double part = beta * held;
     e.added[i] = part;
     double none = 0;
     double& tail = e.tails.empty() ? none : e.tails[i];
     add_exactly(part, e.values[i], tail);
-    tail = std::isfinite(e.values[i]) ? tail + std::fma(beta, buffer[i], -part) : 0;
+    tail = std::isfinite(e.values[i]) ? tail + std::fma(beta, held, -part) : 0;
     if (e.scales.empty()) continue;
     if (!is_product_exact) grant_rounding(u, part, e.scales[i], e.limits[i]);
     if (unit_roundoff(out) > u) grant_rounding(u, e.values[i], e.scales[i], e.limits[i]);

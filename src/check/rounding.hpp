@@ -55,7 +55,7 @@ void multiply(DType data, double factor, Expected& expected);
 
 // Adds beta*buffer to what is expected of a gradient in `out`. That product, and a sum that is
 // wider than `out`, may be rounded in the accumulator's type before the last rounding, which
-// comparisons know of.
+// comparisons know of. A beta of 0 does not read the buffer.
 void add_to_buffer(DType data, DType out, double beta, std::span<const double> buffer,
                    Expected& expected);
 

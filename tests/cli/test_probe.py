@@ -190,6 +190,7 @@ class Accumulated(VerifyTest):
         self.check(self.old + self.dw)
         self.check(self.old + self.dw, "--sample", 20)
         self.check(-.25 * self.old + 3 * self.dw, "--alpha", 3, "--beta=-.25")
+        self.check(self.dw, "--beta", 0, old=np.full_like(self.old, np.nan))
         text = self.check(self.old + self.dw, status=1, old=self.old * 1.001)
         self.assertIn("MISMATCH", text)
         self.check(self.old + self.dw[::-1], status=1)

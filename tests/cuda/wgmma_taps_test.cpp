@@ -191,7 +191,7 @@ TEST_CASE("clusters of slices write what the tree would, rounded") {
           scaled_normal(dtype, problem.dy_count() / 24, std::ldexp(1.0, n * 17 % 41), 6);
       dy.insert(dy.end(), image.begin(), image.end());
     }
-    for (const int slices : {1, 2, 7, 8, 9, 24}) {
+    for (const int slices : {1, 7, 8, 24}) {
       CAPTURE(slices);
       const auto plan = [&](std::int64_t block_bytes) {
         Plan result = plan_with(problem, dtype == DType::f32 ? kBf16x3 : kWgmma, block_bytes, 1);

@@ -70,6 +70,26 @@ void add_scaled(FaultList& to, const Facts& facts, const TreatmentKind& kind) {
   }
 }
 
+// Adds what 8-bit training has: x in e4m3 and dy in e5m2, scaled alike.
+void add_mixed(FaultList& to) {
+  const auto both = [](const Fault& fault, Treatment type) {
+    return fault.reading.x.treatment == type && fault.reading.dy.treatment == type;
+  };
+  const std::vector<Fault> list = to.list;
+  for (const Fault& x : list) {
+    if (!both(x, Treatment::e4m3)) continue;
+    for (const Fault& dy : list) {
+      const TensorReading &like = x.reading.x, &other = dy.reading.dy;
+      const bool alike = like.by == other.by && (like.parameter != 0) == (other.parameter != 0);
+      if (!both(dy, Treatment::e5m2) || !alike) continue;
+      Reading reading = x.reading;
+      reading.dy = other;
+      std::string text = x.text;
+      to.add(x.name, text.insert(text.find("e4m3") + 4, " and e5m2"), x.cause, reading, true);
+    }
+  }
+}
+
 void add_treatments(FaultList& to, const Facts& facts) {
   for (const TreatmentKind& kind : treatments()) {
     if (!changes(kind, to.pb.dtype)) continue;
@@ -78,6 +98,7 @@ void add_treatments(FaultList& to, const Facts& facts) {
     if (kind.bits != 1) add_treatment(to, facts, kind, "", nullptr);
     if (scaled && facts.x.all > 0 && facts.dy.all > 0) add_scaled(to, facts, kind);
   }
+  add_mixed(to);
 }
 
 // Adds wide numbers as sums of short ones: so many bits below the largest number of a channel.
@@ -197,7 +218,7 @@ void add_halos(FaultList& to) {
     return std::min(a.in, a.out) > 1 && (a.taps > 1 || a.stride != 1);
   };
   for (const Axes& axes : subsets(to.pb, padded)) {
-    for (const std::int64_t count : {2, 4, 8}) {
+    for (const std::int64_t count : {2, 3, 4, 8}) {
       add_parts(to, axes, cat(count, " slabs"), count,
                 [=](Reading& reading, std::size_t a) { reading.parts[a] = count; });
     }

@@ -208,8 +208,9 @@ struct Trial {
     return !r.is_replaced || (plain && e.error(positions[i]) > kWrong);
   }
 
-  // Returns the part of their values by which most entries are off. Terms of one sign make that
-  // alike in all of them, whatever is wrong: then it tells as much as one entry does.
+  // Returns the part of their values by which most entries are off, if that is most of their
+  // errors, or 0. Terms of one sign make it alike in all entries, whatever is wrong: then it tells
+  // as much as one entry does.
   double common_part() const {
     std::vector<double> parts;
     for (const std::size_t at : positions) {
@@ -219,7 +220,14 @@ struct Trial {
     if (parts.empty()) return 0;
     const auto middle = parts.begin() + std::ssize(parts) / 2;
     std::nth_element(parts.begin(), middle, parts.end());
-    return *middle;
+    Squares left, all;
+    for (const std::size_t at : positions) {
+      const double change = (e.got(at) - e.want(at)) / e.scale(at);
+      if (!std::isfinite(change)) continue;
+      all.add(change);
+      left.add(change - *middle * e.want(at) / e.scale(at));
+    }
+    return left.rms() < all.rms() / 2 ? *middle : 0;
   }
 
   // Returns the root mean square of error/scale, if all is as a right explanation leaves it.

@@ -298,21 +298,25 @@ void add_roundings(std::vector<Fault>& to, const WgradProblem& pb, const std::ve
   }
 }
 
-// Stages of dy are those before them, or change places with the next.
+// Stages of dy or x are those before them, or of both change places with the next.
 void add_stages(std::vector<Fault>& to, const WgradProblem& pb, const std::vector<Clue>& clues) {
-  for (const bool exchanged : {false, true}) {
+  for (const char* const of : {"dy", "x", ""}) {
     for (std::int64_t stage = kLeastStage; stage <= kMostStage; stage *= 2) {
       if (2 * stage > term_count(pb)) break;
+      const bool exchanged = *of == 0, of_x = *of == 'x';  // dy exchanged is x exchanged
       Fault fault = {"stale_pixels",
-                     exchanged ? cat("stages of ", stage, " pixels of dy change places")
-                               : cat("a stage of ", stage, " pixels of dy is the one before it"),
+                     exchanged
+                         ? cat("stages of ", stage, " pixels of dy change places")
+                         : cat("a stage of ", stage, " pixels of ", of, " is the one before it"),
                      "a buffer of stages that is read before it is written", plain_reading(pb)};
       fault.reading.stage = stage;
+      fault.reading.stage_of_x = of_x;
       fault.reading.stages_exchanged = exchanged;
       const auto changed = [&](const Terms& t, std::size_t i) {
         const std::int64_t other = pixel_of_stage(fault.reading, static_cast<std::int64_t>(i));
-        const bool there = other >= 0 && other < std::ssize(t.dy);
-        return there ? t.x[i] * (t.dy[static_cast<std::size_t>(other)] - t.dy[i]) : 0.0;
+        if (other < 0 || other >= std::ssize(t.dy)) return 0.0;
+        const auto at = static_cast<std::size_t>(other);
+        return of_x ? (t.x[at] - t.x[i]) * t.dy[i] : t.x[i] * (t.dy[at] - t.dy[i]);
       };
       add_in_pixels(to, pb, clues, fault, added_by(clues, changed), {Pixels{}}, kAnyForm);
     }

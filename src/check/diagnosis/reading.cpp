@@ -225,24 +225,32 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
   const std::int64_t first = planes.images.begin * pb.out_pixels();
   std::int64_t pixel = first;
   // Another stage is read where these images have it.
-  const auto place_in_dy = [&](std::int64_t own) {
+  const auto place_read_for = [&](std::int64_t own) {
     const std::int64_t other = pixel_of_stage(reading, own) - first;
-    return other >= 0 && other < std::ssize(dy) ? other : own - first;
+    return static_cast<std::size_t>(other >= 0 && other < std::ssize(dy) ? other : own - first);
   };
+  std::vector<double> of_pixels(reading.stage_of_x ? dy.size() : 0);
   for (std::int64_t n = 0; n < planes.images.size(); ++n) {
     for (const std::int64_t d : at[0]) {
       for (const std::int64_t h : at[1]) {
         for (const std::int64_t w : at[2]) {
           const std::int64_t own = pixel++;
-          const double value = dy[static_cast<std::size_t>(place_in_dy(own))];
           if (d == kNowhere || h == kNowhere || w == kNowhere) continue;
           const bool padding = d == kPadding || h == kPadding || w == kPadding;
           const double seen =
               padding ? 0 : x[static_cast<std::size_t>(((n * D + d) * H + h) * W + w)];
-          visit(Term{seen, value, own});
+          if (reading.stage_of_x) {
+            of_pixels[static_cast<std::size_t>(own - first)] = seen;
+          } else {
+            visit(Term{seen, dy[place_read_for(own)], own});
+          }
         }
       }
     }
+  }
+  for (std::size_t i = 0; i < of_pixels.size(); ++i) {
+    const std::int64_t own = first + static_cast<std::int64_t>(i);
+    visit(Term{of_pixels[place_read_for(own)], dy[i], own});
   }
 }
 

@@ -118,16 +118,16 @@ struct Reading {
   // Positions of x and dy in different parts of an axis, as even as can be, do not meet; nor do
   // those of different tiles, of so many positions of dy.
   std::array<std::int64_t, 3> parts = {1, 1, 1}, tiles = {};
-  // dy is that of so many pixels before, or the other stage of two.
+  // dy, or what a tap sees of x, is that of so many pixels before, or the other stage of two.
   std::int64_t stage = 0;
-  bool stages_exchanged = false;
+  bool stage_of_x = false, stages_exchanged = false;
   double weight = 1;  // of all terms
   Pixels only;        // for which the reading holds
   bool operator==(const Reading&) const = default;
   TensorReading& tensor(bool of_x) { return of_x ? x : dy; }
 };
 Reading plain_reading(const WgradProblem& problem);
-// Returns the pixel whose dy a reading with stages has for one, if there is such a pixel.
+// Returns the pixel whose dy or x a reading with stages has for one, if there is such a pixel.
 inline std::int64_t pixel_of_stage(const Reading& reading, std::int64_t pixel) {
   const bool later = reading.stages_exchanged && pixel / reading.stage % 2 == 0;
   return pixel + (later ? reading.stage : -reading.stage);

@@ -57,6 +57,11 @@ void add_inputs(Kinds& kinds) {
     };
     add_rounded(kinds, cat("inputs e4m3", scaled ? ", scaled" : ""), 1, small(4, -6, 448));
     add_rounded(kinds, cat("inputs e5m2", scaled ? ", scaled" : ""), 1, small(3, -14, 57344));
+    kinds.add(cat("x e4m3, dy e5m2", scaled ? ", scaled" : ""), kPrecision, [=](Draft& d) {
+      d.wrong.x = small(4, -6, 448)(d.c.x);
+      d.wrong.dy = small(3, -14, 57344)(d.c.dy);
+      d.words = "e4m3 and e5m2";
+    });
   }
   for (const int bits : {4, 8, 12, 16}) {
     // It changes most numbers of a type of more digits.

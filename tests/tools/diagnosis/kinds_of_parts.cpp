@@ -102,6 +102,16 @@ void add_stages(Kinds& kinds) {
                 d.words = exchanged ? "change places" : "is the one before it";
               });
   }
+  kinds.add("a stage of x is stale", {"stale_pixels"}, [](Draft& d) {
+    const I stage = I{8} << draw(d.random, 3), stages = term_count(d.pb) / stage;
+    if (stages < 3 || d.pb.taps() > 1 || d.pb.x_count() * d.pb.K != d.pb.dy_count() * d.pb.C) {
+      return d.skip();  // what a tap sees of x is a pixel of it
+    }
+    const I size = stage * d.pb.C, first = draw(d.random, stages - 1) * size;
+    const auto from = d.c.x.begin() + first;
+    std::copy_n(from, size, d.seen().x.begin() + first + size);
+    d.words = "pixels of x is the one before it";
+  });
 }
 
 void add_halo(Kinds& kinds, const std::string& name, I parts, I tile,
@@ -204,7 +214,7 @@ void add_kernels(Kinds& kinds) {
   add_lines(kinds);
   add_places(kinds);
   add_stages(kinds);
-  for (const I parts : {2, 4}) {
+  for (const I parts : {2, 3, 4}) {
     add_halo(kinds, cat("no halo, ", parts, " slabs of h"), parts, 0, {1});
     add_halo(kinds, cat("no halo, ", parts, " slabs of w"), parts, 0, {2});
   }
