@@ -174,6 +174,8 @@ class Beyond(VerifyTest):
             self.assertIn("MISMATCH: nothing was tested: zeros would match too, as a float32 sum of equal terms stops at 16777216 of them", out)
         self.judge(np.zeros((1, 1, 1, 1)), "--out-dtype", "float32")
         self.judge(np.full((1, 1, 1, 1), 12.5e6), "--out-dtype", "float32", "--longest-sum", 512, "--diagnosis", "off", status=1)
+        out = self.judge(np.full((1, 1, 1, 1), 2**24), "--out-dtype", "float32", "--longest-sum", 512, status=1)
+        self.assertIn("MISMATCH: sums in float32 stop at 16777216 equal terms (1 of 1 elements fail)", out)
 
     def test_a_large_tolerance_tests_nothing(self):
         for flags in (("--atol", 1e9), ("--rtol", 1)):
@@ -352,7 +354,7 @@ repeat: """, tables)
             text = text.replace(f" {ratio}\nrep", " *\nrep").replace(f" {ratio}\n  [", " *\n  [")
         self.assertEqual(text, f"""\
 MISMATCH: r.npy against the float64 reference, 2 of 4 elements fail (50 %)
-diagnosis: none of the 280 faults that were tried explains the result
+diagnosis: none of the 281 faults that were tried explains the result
 diagnosis: the wrong elements are tap (1,0)
 next: --show 5 lists the worst elements; a second run as another --result shows whether it repeats
 agrees to 2.5 bits

@@ -64,6 +64,7 @@ class Search {
   // Calls the finders: the surest and cheapest first.
   void find_all() {
     const WgradProblem& pb = evidence_.problem();
+    keep(find_stopped(evidence_));
     // The sample comes first: of large problems, faults take all of the budget that is left.
     const Sample sample = sampled();
     const List faults = known_faults(pb, facts_of(images_));

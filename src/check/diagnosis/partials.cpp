@@ -7,6 +7,7 @@
 
 #include "base/integers.hpp"
 #include "check/diagnosis/search.hpp"
+#include "problem/schedule.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
@@ -323,6 +324,26 @@ bool add_steps(const Evidence& evidence, std::size_t at, Squares& steps) {
 }
 
 double chance_bits(const Squares& steps) { return steps.count * std::log2(4.13 * steps.rms()); }
+
+std::optional<Finding> find_stopped(const Evidence& evidence) {
+  const WgradProblem& pb = evidence.problem();
+  const double most = 1 / unit_roundoff(DType::f32);
+  const auto stopped = [&](std::size_t at) {
+    const EntryTerms entry = entry_terms(pb, evidence.index(at));
+    double terms = static_cast<double>(pb.N);
+    for (std::size_t a = 0; a < 3; ++a) {
+      terms *= static_cast<double>(outputs_inside(pb.axis[a], entry.tap[a]).size());
+    }
+    const double want = most * (evidence.want(at) / terms);
+    return terms > most && std::fabs(evidence.got(at) - want) <= 1e-9 * std::fabs(want);
+  };
+  const Positions& wrong = evidence.wrong();
+  if (wrong.empty() || !std::ranges::all_of(wrong, stopped)) return std::nullopt;
+  return finding({"low_precision_sums",
+                  cat("sums in float32 stop at ", static_cast<std::int64_t>(most), " equal terms"),
+                  "one accumulator for all pixels", true},
+                 {}, Certainty::match, evidence.size());
+}
 
 std::optional<Finding> find_partials(const Judge& judge, const Sample& sample, bool bits_only) {
   // What repeats to the bit leaves no doubt, so it comes before what matches.

@@ -29,6 +29,8 @@ bool add_steps(const Evidence& evidence, std::size_t at, Squares& steps);
 // Returns the bits by which chance does not make each of these errors a given number of steps:
 // those of a normal number, log2(sqrt(2 * pi * e) * rms).
 double chance_bits(const Squares& steps);
+// Finds float32 sums of more than 2^24 equal terms, to which one more adds nothing.
+std::optional<Finding> find_stopped(const Evidence& evidence);
 // Finds 16-bit sums as Eigen's.
 std::optional<Finding> find_eigen(const Evidence& evidence, const Sample& sample);
 // Finds sums that were rounded to a narrower type on the way; bits_only: only those that are the
