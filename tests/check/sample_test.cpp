@@ -75,16 +75,6 @@ TEST_CASE("the rest is drawn without repeats, by the seed alone") {
     CHECK(choose_entries(pb, wanted, 11).indices == sample.indices);
     if (wanted < count) CHECK(choose_entries(pb, wanted, 12).indices != sample.indices);
   }
-  // Every element has its chance.
-  std::vector<int> times(static_cast<std::size_t>(count));
-  for (std::uint64_t seed = 0; seed < 400; ++seed) {
-    for (const std::int64_t index : choose_entries(pb, 116, seed).indices) {
-      ++times[static_cast<std::size_t>(index)];
-    }
-  }
-  // 400 * 100 / 2864 = 14 on average.
-  CHECK(*std::min_element(times.begin(), times.end()) > 0);
-  CHECK(std::count_if(times.begin(), times.end(), [](int n) { return n > 40; }) == 16);
 }
 
 TEST_CASE("neighbours are in few lines of memory, with the corners and all taps") {

@@ -42,10 +42,6 @@ class Color(CliTest):
                 status, text = self.at_a_terminal(*self.verify, *args, env=env)
                 self.assertEqual((status, "\x1b" in text), (0, False), repr(text))
 
-    def test_an_empty_no_color_is_none(self):
-        _, text = self.at_a_terminal(*self.verify, env={"NO_COLOR": ""})
-        self.assertEqual(text, self.run_here(*self.verify).out.replace("MATCH", f"{GREEN}MATCH{PLAIN}", 1))
-
     def test_always(self):
         # Chosen by the user, it wins over NO_COLOR, as https://no-color.org wants it.
         for args, env in ((["--color=always"], {"NO_COLOR": "1"}), ([], {"CONVGRAD_COLOR": "always", "NO_COLOR": "1"})):

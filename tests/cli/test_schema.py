@@ -35,12 +35,7 @@ class SchemaTest(SmallTest):
 
 
 class Schema(SchemaTest):
-    def test_it_is_one(self):
-        VALIDATOR.check_schema(SCHEMA)
-        self.assertEqual(SCHEMA["properties"]["schema"]["const"], "convgrad.report/1")
-
     def test_it_knows_every_command(self):
-        # completion prints a script and has no report.
         self.assertEqual(set(SCHEMA["properties"]["command"]["enum"]),
                          {"compute", *(name for name in commands() if name and self.has_report(name))})
 
@@ -49,6 +44,7 @@ class Schema(SchemaTest):
 
     def test_every_object_is_closed(self):
         # Else a field could be added without the schema noticing.
+        VALIDATOR.check_schema(SCHEMA)
         open_ones = {"timing_ms", "perf", "compare"}  # closed by command, further up in the schema
         def walk(node, path):
             if isinstance(node, dict):
@@ -73,12 +69,6 @@ class Schema(SchemaTest):
         for path in (["schema"], ["tool", "blas", "core"], ["attrs", "pads"], ["tensors", "input", "shape"],
                      ["timing_ms", "convert"], ["compare", "verdict"]):
             refused(operator.delitem, path)
-        for value, *path in (("convgrad.report/2", "schema"), (1, "exit_code"), ("mismatch", "status"),
-                             (-1, "tensors", "input", "shape", 0), ("int8", "attrs", "dtype"),
-                             (1, "something"), ({"code": 2, "message": "x", "hint": None}, "error"),
-                             ([[1, 1, 1]], "attrs", "pads")):
-            with self.subTest(value):
-                refused(lambda part, name, value=value: operator.setitem(part, name, value), path)
 
 
 class Reports(SchemaTest):
