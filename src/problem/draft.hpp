@@ -49,4 +49,7 @@ Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& give
 // said.
 Hint transposed_hint(const Draft& draft);
 
+// Says how numpy makes the axes that are expected of one less or, of 2-D images, one more.
+Hint rank_hint(const Draft& draft, const std::vector<std::int64_t>& shape);
+
 }  // namespace convgrad::making

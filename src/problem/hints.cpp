@@ -137,4 +137,15 @@ Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& give
   return found.empty() ? Hint() : Hint(found, ": then it fits");
 }
 
+Hint rank_hint(const Draft& draft, const std::vector<std::int64_t>& shape) {
+  if (shape.size() == draft.rank() + 1) {
+    return Hint("x[None] for one image, ",
+                draft.problem.channels_last ? "x[..., None]" : "x[:, None]", " for one channel");
+  }
+  if (shape.size() != 5 || draft.rank() != 2 || shape[4] % 4 != 0) return {};
+  return Hint("conv3d has 5; of blocks of channels (nChw", shape[4],
+              "c) x.transpose(0, 1, 4, 2, 3).reshape(", shape[0], ", -1, ", shape[2], ", ",
+              shape[3], ") is NCHW");
+}
+
 }  // namespace convgrad::making

@@ -326,18 +326,6 @@ void read_op_and_formats(Draft& draft) {
   pb.filter_format = parse_filter_format(pb.op, given.filter_format);
 }
 
-// Says how numpy makes the axes that are expected of one less or, of 2-D images, one more.
-Hint rank_hint(const Draft& draft, const std::vector<std::int64_t>& shape) {
-  if (shape.size() == draft.rank() + 1) {
-    return Hint("x[None] for one image, ",
-                draft.problem.channels_last ? "x[..., None]" : "x[:, None]", " for one channel");
-  }
-  if (shape.size() != 5 || draft.rank() != 2 || shape[4] % 4 != 0) return {};
-  return Hint("conv3d has 5; of blocks of channels (nChw", shape[4],
-              "c) x.transpose(0, 1, 4, 2, 3).reshape(", shape[0], ", -1, ", shape[2], ", ",
-              shape[3], ") is NCHW");
-}
-
 void check_rank(const Draft& draft, const TensorInfo& tensor) {
   const std::size_t axes = tensor.shape.size();
   if (axes != draft.rank() + 2) {

@@ -143,8 +143,8 @@ struct Trial {
   double told(std::size_t i, const Rest& r, double part) const {
     const std::size_t at = positions[i];
     const double value = factor * predicted.values[i], change = e.got(at) - e.want(at);
-    const double error =
-        std::min(std::fabs(change), std::fabs(change - (part != 0 ? part * e.want(at) : 0)));
+    const double error = std::min(
+        std::fabs(change), std::fabs(change - part * e.want(at)));  // the first, where that is NaN
     if (replaced(at, value)) return kMostBits;
     if (!(error < HUGE_VAL)) {
       if (e.error(at) <= kWrong) return 0;  // NaN for NaN, or the same infinity
@@ -191,7 +191,7 @@ struct Trial {
     for (std::size_t i = 0; i < positions.size(); ++i) {
       if (!counts(i, rests[i])) continue;
       double more = told(i, rests[i], part);
-      most = std::max(most, told(i, rests[i], 0));
+      if (part != 0) most = std::max(most, told(i, rests[i], 0));
       if (!e.are_different()) {
         const auto same = std::bit_cast<std::uint64_t>(predicted.values[i]);
         double& piece = pieces[{e.first_alike(positions[i]), same}];
@@ -200,7 +200,7 @@ struct Trial {
       }
       bits += more;
     }
-    return part == 0 ? bits : bits + most;
+    return bits + most;
   }
 
   // What the filling replaces says nothing for a fault: any fault leaves it explained.
@@ -251,9 +251,9 @@ struct Trial {
     if (rms > kSlack * group_factor(count) || after > part * before) return std::nullopt;
     if (lenient) return rms;
     const double least = kLeastBits + needed;
-    const bool told_apart =
-        told(rests, 0) >= least && (filling.multiplied || told(rests, common_part()) >= least);
-    return told_apart ? std::optional(rms) : std::nullopt;
+    if (told(rests, 0) < least) return std::nullopt;
+    const double common = filling.multiplied ? 0 : common_part();
+    return common == 0 || told(rests, common) >= least ? std::optional(rms) : std::nullopt;
   }
 
   // Returns by which number the predicted values are multiplied to be nearest to what was got, or 0
