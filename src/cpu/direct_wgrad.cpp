@@ -71,7 +71,11 @@ class DirectTile {
         dy_pack_(workspace + kMaxChunkPixels * tile.c.size()) {}
 
   void add_row(std::int64_t n, std::int64_t z, std::int64_t p, Range q, double* partial) {
-    load_dy(n, z, p, q);
+    const Scalar* dy = static_cast<const Scalar*>(block_.dy) + dy_offset(block_, n, z, p, q.begin) +
+                       tile_.k.begin * block_.dy_strides.c;
+    run_.dy_pixel = tile_.k.size();
+    pack_pixels(dy, q.size(), block_.dy_strides.spatial[2], tile_.k.size(), block_.dy_strides.c,
+                dy_pack_, run_.dy_pixel);
     for (std::int64_t tap = tile_.tap.begin; tap < tile_.tap.end; ++tap) {
       const auto [t, r, s] = tap_index(pb_, tap);
       const std::int64_t d = input_position(pb_.axis[0], z, t);
@@ -88,16 +92,6 @@ class DirectTile {
   }
 
  private:
-  // Loads dy of the row as [q][k].
-  void load_dy(std::int64_t n, std::int64_t z, std::int64_t p, Range q) {
-    const Scalar* source = static_cast<const Scalar*>(block_.dy) +
-                           dy_offset(block_, n, z, p, q.begin) +
-                           tile_.k.begin * block_.dy_strides.c;
-    pack_pixels(source, q.size(), block_.dy_strides.spatial[2], tile_.k.size(), block_.dy_strides.c,
-                dy_pack_, tile_.k.size());
-    run_.dy_pixel = tile_.k.size();
-  }
-
   void load_x(std::int64_t offset, std::int64_t pixels) {
     const std::int64_t pixel_stride = block_.x_strides.spatial[2] * pb_.axis[2].stride;
     const std::int64_t channel_stride = block_.x_strides.c;
@@ -125,8 +119,6 @@ class DirectTile {
   Acc* dy_pack_;
   Run<Acc> run_{};
 };
-
-std::string why_not(const WgradProblem&, const Machine&) { return ""; }
 
 TileSteps tile_steps(const WgradProblem& problem) {
   const std::int64_t k_step = std::min(kTileK, problem.group_k());
@@ -174,7 +166,7 @@ void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBo
 const Kernel kDirectKernel = {
     .name = "direct",
     .summary = "sums over rows of pixels with 16 output channels in registers; no im2col",
-    .why_not = why_not,
+    .why_not = [](const WgradProblem&, const Machine&) { return std::string(); },
     .estimated_seconds = estimated_seconds,
     .tile_steps = tile_steps,
     .workspace_bytes = workspace_bytes,

@@ -173,8 +173,6 @@ class Im2colTile {
   GemmOperand<Acc> x_, dy_;
 };
 
-std::string why_not(const WgradProblem&, const Machine&) { return ""; }
-
 std::int64_t workspace_bytes(const WgradProblem& problem) {
   const TileSteps step = tile_steps(problem);
   const std::int64_t m = step.tap * step.c;
@@ -215,7 +213,7 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 const Kernel kIm2colGemmKernel = {
     .name = "im2col_gemm",
     .summary = "im2col of at most 512 pixels at a time, multiplied by OpenBLAS; 1x1 in place",
-    .why_not = why_not,
+    .why_not = [](const WgradProblem&, const Machine&) { return std::string(); },
     .estimated_seconds = estimated_seconds,
     .tile_steps = tile_steps,
     .workspace_bytes = workspace_bytes,

@@ -69,7 +69,8 @@ std::vector<ProblemSpec> basic_problems() {
       {"3x3, 20 channels, several chunks", "conv2d", 3, 20, 64, 1, {{20, 3}, {30, 3}}},
       {"3x3, 18 channels fill a vector with their taps", "conv2d", 2, 18, 18, 1, {{9, 3}, {31, 3}}},
       {"5x5 s2, 2 groups of 26 to 30", "conv2d", 2, 52, 60, 2, {{17, 5, 2}, {61, 5, 2}}},
-      {"3x3 valid", "conv2d", 2, 8, 32, 1, {{9, 3}, {6, 3}}, "VALID"},
+      {"3x3 valid, filter in one tile", "conv2d", 2, 3, 16, 1, {{35, 3}, {23, 3}}, "VALID"},
+      {"one channel to 8, several chunks", "conv2d", 1, 1, 8, 1, {{40, 3}, {41, 3}}},
       {"3x2 valid, w strided, dilated", "conv2d", 2, 6, 16, 1, {{9, 3}, {13, 2, 2, 2}}, "VALID"},
       {"3x3, wider than a chunk", "conv2d", 1, 4, 8, 1, {{3, 3}, {1100, 3}}},
       {"3x3, prime channels", "conv2d", 2, 13, 37, 1, {{8, 3}, {7, 3}}},
@@ -106,8 +107,7 @@ std::vector<ProblemSpec> basic_problems() {
       {"depthwise, dilated", "depthwise", 2, 8, 16, 8, {{12, 3, 1, 2}, {11, 3, 2, 3}}},
       {"depthwise, uneven", "depthwise", 2, 8, 8, 8, {{6, 3}, {5, 5}}, "EXPLICIT", {0, 3, 4, 1}},
       {"depthwise 31x31", "depthwise", 1, 3, 3, 3, {{20, 31}, {21, 31}}},
-      // Kernels choose these ways by the shape: x and dy in place, in several groups of rows and
-      // with a part of a vector left over; groups picked in registers; the wider side in vectors.
+      // In place, with groups of rows and parts of vectors; groups picked in registers.
       {"depthwise, wide", "depthwise", 2, 150, 150, 150, {{20, 3}, {25, 3}}},
       {"depthwise, wide, s2", "depthwise", 1, 33, 33, 33, {{31, 3, 2}, {40, 3, 2}}},
       {"depthwise 7x3, wide, dilated", "depthwise", 1, 20, 20, 20, {{40, 7, 1, 2}, {30, 3}}},

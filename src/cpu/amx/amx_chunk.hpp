@@ -43,7 +43,9 @@ class AmxChunks {
     if (once) {
       packer_.pack_x(first, x);
     } else {
-      x = range_of_x();
+      const Range c = {at_.first_channel, at_.first_channel + at_.tile.c.size()};
+      x = exponent_range_of(x_region(at_.pb, at_.block, box, c), packing_.exponent_range,
+                            packing_.bytes);
     }
     const bool adds = in_range(x, dy);
     stores_ = stores_first(at_.pb, at_.tile, box, adds, fresh_, partial);
@@ -66,11 +68,6 @@ class AmxChunks {
     return f16_terms == 2 ? vectors.f16_as_two : vectors.f16;
   }
 
-  ExponentRange range_of_x() const {
-    const Range c = {at_.first_channel, at_.first_channel + at_.tile.c.size()};
-    return exponent_range_of(x_region(at_.pb, at_.block, at_.box, c), packing_.exponent_range,
-                             packing_.bytes);
-  }
   bool in_range(const ExponentRange& x, const ExponentRange& dy) const {
     if (at_.pb.dtype == DType::f32) return f32_products_in_range(x, dy);
     // A float16, and each of its two terms, is 0 or at least 2^-24: no product is subnormal.

@@ -19,7 +19,7 @@ class AmxKernel {
         .summary = summary,
         .why_not = why_not,
         .estimated_seconds = estimated_seconds,
-        .tile_steps = tile_steps,
+        .tile_steps = [](const WgradProblem& problem) { return plan_of(problem).steps; },
         .workspace_bytes = workspace_bytes,
         .accumulate = accumulate,
         .chunk_pixels = [](const WgradProblem& problem) { return plan_of(problem).chunk_pixels; },
@@ -31,8 +31,6 @@ class AmxKernel {
   static const AmxPlan& plan_of(const WgradProblem& problem) {
     return amx_plan(problem, amx.f16_terms);
   }
-
-  static TileSteps tile_steps(const WgradProblem& problem) { return plan_of(problem).steps; }
 
   static std::int64_t workspace_bytes(const WgradProblem& problem) {
     return std::max(amx_workspace(problem, plan_of(problem), nullptr).bytes,

@@ -28,9 +28,10 @@ struct PanelShape {
 inline constexpr long kPanelSlack = 16;
 
 // A run is neighbouring pixels in the panels, in elements. Meanwhile a cache line is fetched with
-// each pixel, prefetch_step bytes behind the one before: 64 or less, 0 for nothing new.
+// each pixel, prefetch_step bytes behind the one before, two if those are 128; 0 for nothing new.
 struct PanelRun {
-  long a, b;  // of the two panels
+  long a, b;   // of the two panels
+  long a_row;  // between rows of the filter
   long pixels;
   const char* prefetch;
   long prefetch_step;
@@ -69,6 +70,7 @@ struct ProductView {
   Cells cells;
   bool turned;  // the cells of a value of b are a row
   int skipped;
+  int filter_rows;
 };
 inline constexpr int kMostTileCells = 448;  // of a register tile: 14 x 32
 
@@ -93,7 +95,8 @@ struct OuterProductIsa {
   // cells[i*row + j], or cells[j*row + i] if turned, += sum over runs and over pixels p of a[run.a
   // + p*a_pixel + i] * b[run.b + p*b_pixel + j], for i < rows <= max_rows and j < columns <=
   // max_columns, or i < wide_rows and three vectors of columns. Whole vectors of b are read. The
-  // sums are float or double, in the order of the runs.
+  // sums are float or double, in the order of the runs. Of view.filter_rows = 3, each a_row behind
+  // the one before, all rows follow each other in cells: 3 * rows <= 2 * max_rows, one vector.
   void (*multiply)(int rows, int columns, const ProductView<Element>& view, const PanelRun* runs,
                    long run_count, void* cells, long row);
 

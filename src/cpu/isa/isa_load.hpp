@@ -48,6 +48,14 @@ template <typename Lane, int Bytes>
 struct SizedVector {
   typedef Lane Type __attribute__((vector_size(Bytes)));
 };
+
+// Keeps the compiler from computing every address ahead of a loop, for which registers are few.
+template <typename Element>
+static inline const Element* opaque(const Element* at) {
+  __asm__("" : "+r"(at));
+  return at;
+}
+
 template <typename Set, typename Element>
 struct VectorOf {
   using Type = typename SizedVector<typename LaneOf<Element>::Type, Set::kVectorBytes>::Type;

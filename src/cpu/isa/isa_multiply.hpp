@@ -101,7 +101,7 @@ template <typename Set, typename Acc>
   }
 }
 
-template <typename Set, int M, int NV, bool HasHalf, typename Element>
+template <typename Set, int M, int NV, bool HasHalf, typename Element, int FilterRows = 1>
 void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun* runs,
                    long run_count, void* cells, long row) {
   using V = typename VectorOf<Set, Element>::Type;
@@ -117,7 +117,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
   }
   typename VectorOf<Set, Acc>::Type sum[M][NV + 1];  // one more, as there is no array of none
   typename VectorOf<Set, Acc>::Half half_sum[M];
-#pragma GCC unroll 16
+#pragma GCC unroll 32
   for (int i = 0; i < M; ++i) {
 #pragma GCC unroll 3
     for (int v = 0; v < NV; ++v) sum[i][v] = typename VectorOf<Set, Acc>::Type{};
@@ -127,7 +127,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
     const Element* pa = view.a + runs[run].a;
     const Element* pb = view.b + runs[run].b;
     const char* fetch = runs[run].prefetch;
-    const long fetch_step = runs[run].prefetch_step;
+    const long fetch_step = runs[run].prefetch_step, a_row = runs[run].a_row;
 #pragma GCC unroll 4
     for (long p = runs[run].pixels - view.trim; p > 0; --p) {
       V d[NV + 1];
@@ -135,24 +135,30 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
       for (int v = 0; v < NV; ++v) d[v] = load<V>(pb + v * kLanes);
       Half d_half;
       if constexpr (HasHalf) d_half = load<Half>(pb + NV * kLanes);
-#pragma GCC unroll 16
-      for (int i = 0; i < M; ++i) {
-        const V broadcast = broadcastable(pa[i]) - V{};  // minus 0 keeps -0, plus 0 does not
 #pragma GCC unroll 3
-        for (int v = 0; v < NV; ++v) {
-          sum[i][v] = multiply_add<Set, Element>(sum[i][v], broadcast, d[v]);
-        }
-        if constexpr (HasHalf) {
-          // A float is an operand in memory. For pairs that is no faster than a register.
-          Half low = broadcastable(pa[i]) - Half{};
-          if constexpr (__is_same(Element, BFloat16Pair)) {
-            __builtin_memcpy(&low, &broadcast, sizeof low);
+      for (int f = 0; f < FilterRows; ++f) {
+        const Element* const at = f == 0 ? pa : opaque(pa + f * a_row);
+#pragma GCC unroll 16
+        for (int c = 0; c < M / FilterRows; ++c) {
+          const int i = f * (M / FilterRows) + c;
+          const V broadcast = broadcastable(at[c]) - V{};  // minus 0 keeps -0, plus 0 does not
+#pragma GCC unroll 3
+          for (int v = 0; v < NV; ++v) {
+            sum[i][v] = multiply_add<Set, Element>(sum[i][v], broadcast, d[v]);
           }
-          half_sum[i] = multiply_add<Set, Element>(half_sum[i], low, d_half);
+          if constexpr (HasHalf) {
+            // A float is an operand in memory. For pairs that is no faster than a register.
+            Half low = broadcastable(at[c]) - Half{};
+            if constexpr (__is_same(Element, BFloat16Pair)) {
+              __builtin_memcpy(&low, &broadcast, sizeof low);
+            }
+            half_sum[i] = multiply_add<Set, Element>(half_sum[i], low, d_half);
+          }
         }
       }
       // Fetches always, without a branch: where nothing is to be fetched, the same line again.
       __builtin_prefetch(fetch, 0, 2);
+      if constexpr (FilterRows > 1) __builtin_prefetch(fetch + 64, 0, 2);
       fetch += fetch_step;
       pa += a_pixel;
       pb += b_pixel;
@@ -160,7 +166,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
   }
   constexpr int kColumns = NV * kLanes + (HasHalf ? kLanes / 2 : 0);
   alignas(Set::kVectorBytes) Acc sums[M][kColumns];
-#pragma GCC unroll 16
+#pragma GCC unroll 32
   for (int i = 0; i < M; ++i) {
 #pragma GCC unroll 3
     for (int v = 0; v < NV; ++v) store(sums[i] + v * kLanes, sum[i][v]);
@@ -180,6 +186,12 @@ void multiply_rows(int rows, int columns, const ProductView<Element>& view, cons
     }
   }
   constexpr long kLanes = VectorOf<Set, Element>::kLanes;
+  if constexpr (3 * M <= 2 * Set::kMaxRows) {
+    const bool half = Set::kVectorBytes == 64 && columns <= kLanes / 2;
+    const auto all = half ? multiply_tile<Set, 3 * M, 0, true, Element, 3>
+                          : multiply_tile<Set, 3 * M, 1, false, Element, 3>;
+    if (view.filter_rows == 3) return all(columns, view, runs, run_count, cells, row);
+  }
   if constexpr (Set::kVectorBytes == 64) {
     if (columns <= kLanes / 2) {
       return multiply_tile<Set, M, 0, true>(columns, view, runs, run_count, cells, row);

@@ -8,23 +8,6 @@
 
 namespace convgrad {
 
-// Keeps a vector's first lanes, zeros behind them. Where all of the vector may be read, that is
-// faster than to read a part of it.
-template <typename Set, typename Element>
-class FirstLanes {
-  using V = typename VectorOf<Set, Element>::Type;
-  using Index = decltype(V{} < V{});  // as many lanes of integers
-
- public:
-  FirstLanes() {
-    for (int i = 0; i < VectorOf<Set, Element>::kLanes; ++i) index_[i] = i;
-  }
-  V of(V values, int count) const { return (V)((Index)values & (index_ < Index{} + count)); }
-
- private:
-  Index index_;
-};
-
 // Packs channels that are side by side in the file. A panel's vectors may read beyond its `step`
 // channels where that is still inside the tensor; those lanes are never used.
 template <typename Set, typename Scalar, typename Element>
@@ -42,7 +25,11 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
     }
     return;
   }
-  const FirstLanes<Set, Element> first_lanes;
+  // Where all of a vector may be read, that is faster than to read its first lanes.
+  using V = typename VectorOf<Set, Element>::Type;
+  using Index = decltype(V{} < V{});  // as many lanes of integers
+  Index index;
+  for (int l = 0; l < kLanes; ++l) index[l] = l;
   // A processor foresees pixels that follow each other, but not the next piece of a wide one, of
   // which a tile has a part of the channels (docs/measurements/performance.md).
   constexpr long kAhead = 6, kPieceBytes = 256;
@@ -72,9 +59,9 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
       const long end = c + step < channels ? c + step : channels;
       for (long j = c; j < c + step; j += kLanes) {
         const long count = end > j ? end - j : 0;
-        store(out + (j - c), j + kLanes <= readable
-                                 ? first_lanes.of(from.full(at + j), static_cast<int>(count))
-                                 : from.first(at + j, count));
+        const Index kept = index < Index{} + static_cast<int>(count);
+        store(out + (j - c), j + kLanes <= readable ? (V)((Index)from.full(at + j) & kept)
+                                                    : from.first(at + j, count));
       }
     }
   }

@@ -68,13 +68,6 @@ void spread(const PackSource& source, long pixels, const int* channel, int count
   });
 }
 
-// Keeps the compiler from computing every address ahead of the loop, for which registers are few.
-template <typename Element>
-static inline const Element* opaque(const Element* at) {
-  __asm__("" : "+r"(at));
-  return at;
-}
-
 // The loops are unrolled, as what is in a register has no index.
 template <int Rows, int Taps, int Count, typename Use>
 [[gnu::always_inline]] static inline void for_each_sum(const Use& use) {

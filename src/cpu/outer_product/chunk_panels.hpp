@@ -92,12 +92,26 @@ class ChunkPanels {
     const bool has_zeros = !form_.in_place || panels_.joined;  // else taps leave padding out
     if (isa_.exponent_range == nullptr && has_zeros && !edges_are_finite()) return false;
     if (reuse_ == Reuse::filter && !form_.in_place) pack_filter();
-    return isa_.exponent_range == nullptr || bf16_products_in_range(x_range(), dy_range());
+    if (isa_.exponent_range == nullptr) return true;
+    const std::int64_t dy_panels = groups_ * ceil_div(tile_.k.size(), form_.k_step);
+    return bf16_products_in_range(x_range(),
+                                  range_of(dy_panels_, dy_elements_, dy_panels, dy_stride_));
   }
 
   // Count the elements of a row of dy, and of all rows.
   std::int64_t steps() const { return low_[3].size(); }
   std::int64_t all_steps() const { return pixel_count(low_); }
+  // Tells whether all pixels see x with three rows of the filter, which one register tile takes.
+  // There must be room for the edges of all rows, which are copied where x is read in place.
+  bool takes_filter() const {
+    const SpatialAxis &ah = pb_.axis[1], &aw = pb_.axis[2];
+    const std::int64_t k = tile_.k.size(), lanes = isa_.max_columns / 2;
+    return !kIsPair<Element> && panels_.joined && !form_.swapped && reuse_ == Reuse::filter &&
+           groups_ == 1 && ah.taps == 3 && 3 * aw.taps * tile_.c.size() <= 2 * isa_.max_rows &&
+           k <= lanes && input_position(ah, low_[2].begin, 0) >= 0 &&
+           input_position(ah, low_[2].end - 1, 2) < ah.in &&
+           3 * ((steps() - inner_.size()) * aw.stride + 2 * aw.taps) <= columns_;
+  }
   // Tells whether every tap goes through all pixels of each row.
   bool sees_whole_rows() const { return panels_.joined || !sees_padding(pb_.axis[2]); }
   Region x_of(const PixelBox& box) const {
@@ -129,24 +143,26 @@ class ChunkPanels {
 
   // Lists the chunk's rows for which filter row (t, r) is in x, and where the x panel has them.
   // Zeros of rows that see only padding are never multiplied.
-  void list_rows(std::int64_t t, std::int64_t r) {
+  // With three, each pixel of the first filter row is listed, which all of them see.
+  void list_rows(std::int64_t t, std::int64_t r, std::int64_t filter_rows = 1) {
     const auto& [ad, ah, aw] = pb_.axis;
     const bool in_place = form_.in_place, packs = reuse_ != Reuse::filter;
     const std::int64_t line = columns_ * x_shape_.step, pixels = steps();
     const std::int64_t w = in_place ? input_position(aw, low_[3].begin, 0) : 0;
-    const std::int64_t x_step =
-        ah.stride * (in_place || packs ? block_.x_strides.spatial[1] : line);
+    const std::int64_t x_line = in_place || packs ? block_.x_strides.spatial[1] : line;
+    const std::int64_t x_step = ah.stride * x_line, a_row = ah.dilation * x_line;
     const std::int64_t dy_step =
         form_.dy_in_place ? block_.dy_strides.spatial[1] : pixels * dy_pixel_;
     const bool swapped = form_.swapped, joins = sees_whole_rows();
     const auto* nothing = reinterpret_cast<const char*>(runs_);  // any address that is in a cache
     std::int64_t dy = 0, x_end = -1, dy_end = -1;
     PanelRun* run = runs_;
-    const auto add = [&](std::int64_t x_at, std::int64_t dy_at, std::int64_t count) {
+    const auto add = [&](std::int64_t x_at, std::int64_t dy_at, std::int64_t count,
+                         std::int64_t row) {
       if (joins && x_at == x_end && dy_at == dy_end) {
         run[-1].pixels += count;
       } else {
-        *run++ = {swapped ? dy_at : x_at, swapped ? x_at : dy_at, count, nothing, 0};
+        *run++ = {swapped ? dy_at : x_at, swapped ? x_at : dy_at, row, count, nothing, 0};
       }
       x_end = x_at + count * x_pixel_;
       dy_end = dy_at + count * dy_pixel_;
@@ -155,6 +171,12 @@ class ChunkPanels {
     const std::int64_t left = copies_edges ? inner_.begin - box_[3].begin : 0;
     const std::int64_t right = copies_edges ? inner_.end - box_[3].begin : pixels;
     Element* edge = x_panels_;
+    const auto add_edge = [&](std::int64_t x_at, Range part, std::int64_t dy_at) {
+      const Element* const first = edge;
+      const std::int64_t at = copy_edge(x_at, part, &edge), size = edge - first;
+      for (std::int64_t i = 1; i < filter_rows; ++i) copy_edge(x_at + i * a_row, part, &edge);
+      add(at, dy_at + part.begin * dy_pixel_, part.size(), size);
+    };
     row_count_ = 0;
     for (std::int64_t n = low_[0].begin; n < low_[0].end; ++n) {
       for (std::int64_t z = low_[1].begin; z < low_[1].end; ++z) {
@@ -174,10 +196,9 @@ class ChunkPanels {
             x = row_count_ * line;
             rows_[row_count_++] = {at, there};
           }
-          if (left > 0) add(copy_edge(x, {0, left}, &edge), dy, left);
-          if (right > left) add(x + left * x_pixel_, dy + left * dy_pixel_, right - left);
-          if (right == pixels) continue;
-          add(copy_edge(x, {right, pixels}, &edge), dy + right * dy_pixel_, pixels - right);
+          if (left > 0) add_edge(x, {0, left}, dy);
+          if (right > left) add(x + left * x_pixel_, dy + left * dy_pixel_, right - left, a_row);
+          if (right < pixels) add_edge(x, {right, pixels}, dy);
         }
       }
     }
@@ -312,10 +333,6 @@ class ChunkPanels {
     });
     return finite;
   }
-  ExponentRange dy_range() const {
-    return range_of(dy_panels_, dy_elements_, groups_ * ceil_div(tile_.k.size(), form_.k_step),
-                    dy_stride_);
-  }
   // Finds the range of panels of pairs.
   ExponentRange range_of(const Element* panel, std::int64_t elements, std::int64_t panels,
                          std::int64_t stride) const {
@@ -394,10 +411,10 @@ class ChunkPanels {
   void pack_columns(std::int64_t line, std::int64_t lines, std::int64_t row_start, Range columns,
                     RowsThere there) {
     Element* out = x_panels_ + (line * columns_ + columns.begin) * x_shape_.step;
-    if (!there.any()) {
-      zero_columns(out, columns.size());
-      return;
+    for (std::int64_t b = 0; !there.any() && b < groups_ * x_panel_count(); ++b) {
+      std::fill_n(out + b * x_shape_.panel_stride, columns.size() * x_shape_.step, Element{});
     }
+    if (!there.any()) return;
     const Strides& strides = block_.x_strides;
     const std::int64_t w = strides.spatial[2];
     const std::int64_t offset =
@@ -414,12 +431,6 @@ class ChunkPanels {
       return;
     }
     pack(from, columns.size(), channels, x_shape_, out);
-  }
-
-  void zero_columns(Element* out, std::int64_t count) {
-    for (std::int64_t b = 0; b < groups_ * x_panel_count(); ++b) {
-      std::fill_n(out + b * x_shape_.panel_stride, count * x_shape_.step, Element{});
-    }
   }
 
   const OuterProductIsa<Element>& isa_;

@@ -19,7 +19,8 @@ namespace convgrad {
 class RunList {
  public:
   // Starts a chunk whose register tiles go through `steps` elements of dy in each of `calls` calls.
-  void start(const Region& x, const Region& dy, std::int64_t calls, std::int64_t steps) {
+  void start(const Region& x, const Region& dy, std::int64_t calls, std::int64_t steps,
+             int filter_rows) {
     const auto worth_it = [](const Region& region) {
       return region.piece_bytes() < kLeastPiece ? Region() : region;
     };
@@ -27,8 +28,9 @@ class RunList {
     calls_left_ = calls;
     // A quarter more pixels than lines need: runs end with pieces of memory, and with rows.
     const std::int64_t pixels = fetch_.bytes() / LineCursor::kLineBytes * 5 / 4 + 1;
-    apart_ = std::clamp<std::int64_t>(calls * steps / pixels, 1, kMostApart);
-    fetch_calls_ = pixels * apart_ / steps + 1;
+    step_ = kLine / std::clamp<std::int64_t>(calls * steps / pixels, 1, kMostApart);
+    if (filter_rows > 1 && calls * steps < pixels) step_ = 2 * kLine;
+    fetch_calls_ = pixels * kLine / step_ / steps + 1;
   }
   void skip(std::int64_t calls) { calls_left_ -= calls; }
 
@@ -45,10 +47,10 @@ class RunList {
     for (PanelRun rest : panels.runs()) {
       while (rest.pixels > 0) {
         PanelRun& run = *out++ = rest;
-        const std::int64_t lines = fetch_.next(ceil_div(run.pixels, apart_), &run.prefetch);
+        const std::int64_t lines = fetch_.next(ceil_div(run.pixels * step_, kLine), &run.prefetch);
         if (lines > 0) {
-          run.pixels = std::min(lines * apart_, run.pixels);
-          run.prefetch_step = LineCursor::kLineBytes / apart_;
+          run.pixels = std::min(ceil_div(lines * kLine, step_), run.pixels);
+          run.prefetch_step = step_;
         }
         rest.pixels -= run.pixels;
         rest.a += run.pixels * a_pixel;
@@ -60,10 +62,10 @@ class RunList {
 
  private:
   // Lines are so many pixels apart, at most: one with each pixel keeps loads waiting.
-  static constexpr std::int64_t kMostApart = 4;
+  static constexpr std::int64_t kMostApart = 4, kLine = LineCursor::kLineBytes;
 
   LineCursor fetch_;
-  std::int64_t calls_left_ = 0, fetch_calls_ = 0, apart_ = 1;
+  std::int64_t calls_left_ = 0, fetch_calls_ = 0, step_ = 1;  // bytes with a pixel
   PanelRun runs_[kMaxChunkPixels];
 };
 
@@ -87,30 +89,31 @@ class OuterProductTile {
     const Cells results = pb_.out_dtype == DType::bf16 ? Cells::bfloat16s : Cells::results;
     cells_ = sums_.are_in_result ? results : stores ? Cells::stored : Cells::added_to;
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
+    const int together = panels_.takes_filter() ? 3 : 1;
+    const std::int64_t filter_rows = ad.taps * ah.taps / together;
     const std::int64_t calls = panels_.groups() * calls_in_filter_row();
     // Parts of rows, as they are fetched with, cannot leave padding out.
     if (form().in_place && !panels_.sees_whole_rows()) next = nullptr;
     runs_.start(next != nullptr ? panels_.x_of(*next) : Region(),
-                next != nullptr ? panels_.dy_of(*next) : Region(), ad.taps * ah.taps * calls,
-                panels_.all_steps());
+                next != nullptr ? panels_.dy_of(*next) : Region(), filter_rows * calls,
+                panels_.all_steps(), together);
     for (std::int64_t t = 0; t < ad.taps; ++t) {
-      for (std::int64_t r = 0; r < ah.taps; ++r) {
-        panels_.list_rows(t, r);
+      for (std::int64_t r = 0; r < ah.taps; r += together) {
+        panels_.list_rows(t, r, together);
         if (panels_.runs().empty()) {
           runs_.skip(calls);
           continue;
         }
         const std::int64_t filter_row = (t * ah.taps + r) * aw.taps * pb_.group_c() * pb_.K;
-        if (panels_.reuse() == Reuse::row) panels_.pack_rows(0);
-        if (panels_.reuse() == Reuse::tap) {
-          add_taps(filter_row);
-          continue;
-        }
-        for (std::int64_t g = 0; g < panels_.groups(); ++g) {
-          if (panels_.joined()) {
-            add_joined(g, filter_row);
-          } else {
-            add_blocks(g, 0, aw.taps, filter_row);
+        const std::int64_t taps = panels_.reuse() == Reuse::tap ? 1 : aw.taps;  // of a packing
+        for (std::int64_t s = 0; s < aw.taps; s += taps) {
+          if (panels_.reuse() != Reuse::filter) panels_.pack_rows(s);
+          for (std::int64_t g = 0; g < panels_.groups(); ++g) {
+            if (panels_.joined()) {
+              add_joined(g, filter_row, together);
+            } else {
+              add_blocks(g, s, taps, filter_row);
+            }
           }
         }
       }
@@ -135,13 +138,6 @@ class OuterProductTile {
   const TileForm& form() const { return panels_.form(); }
   const Tile& tile() const { return panels_.tile(); }
 
-  void add_taps(std::int64_t filter_row) {
-    for (std::int64_t s = 0; s < pb_.axis[2].taps; ++s) {
-      panels_.pack_rows(s);
-      for (std::int64_t g = 0; g < panels_.groups(); ++g) add_blocks(g, s, 1, filter_row);
-    }
-  }
-
   // Channels of x are outside of taps: all taps read the same panel of them, each from a few
   // columns further on, while it is in the first cache. Taps first_tap, ... from a panel that
   // begins with what first_tap sees.
@@ -159,18 +155,18 @@ class OuterProductTile {
   }
 
   // A register tile's (s, c) are neighbours, in the panel as in the filter.
-  void add_joined(std::int64_t group, std::int64_t filter_row) {
+  void add_joined(std::int64_t group, std::int64_t filter_row, int filter_rows) {
     const std::int64_t total = pb_.axis[2].taps * tile().c.size(), x_step = form().x_step;
     for (std::int64_t i = 0; i < total; i += x_step) {
       add_rows(group, std::min(x_step, total - i), panels_.x_panel(group, i), {0, panels_.steps()},
-               filter_row + i * pb_.K);
+               filter_row + i * pb_.K, filter_rows);
     }
   }
 
   // Multiplies the listed rows of `count` channels of x by every dy panel, for `count` rows of the
   // filter from `out` on. Elements that are not in `seen` meet zeros in x and may be left out.
   void add_rows(std::int64_t group, std::int64_t count, const Element* x, Range seen,
-                std::int64_t out) {
+                std::int64_t out, int filter_rows = 1) {
     const std::int64_t x_pixel = panels_.x_pixel(), dy_pixel = panels_.dy_pixel();
     const std::int64_t k_step = form().k_step;
     for (std::int64_t k = 0; k < tile().k.size(); k += k_step) {
@@ -181,11 +177,12 @@ class OuterProductTile {
       const Element* x_first = x + part.begin * x_pixel;
       const Element* dy_first = panels_.dy_panel(group, k) + part.begin * dy_pixel;
       const std::int64_t trim = panels_.steps() - part.size();
-      ProductView<Element> view = {x_first, dy_first, x_pixel, dy_pixel, trim, cells_, false, 0};
+      ProductView<Element> view = {x_first, dy_first, x_pixel, dy_pixel,   trim,
+                                   cells_,  false,    0,       filter_rows};
       int rows = static_cast<int>(count);
       int columns = static_cast<int>(std::min(k_step, tile().k.size() - k));
       if (form().swapped) {
-        view = {dy_first, x_first, dy_pixel, x_pixel, trim, cells_, true, 0};
+        view = {dy_first, x_first, dy_pixel, x_pixel, trim, cells_, true, 0, filter_rows};
         std::swap(rows, columns);
       }
       view.skipped = static_cast<int>(round_up(columns, form().part)) - columns;

@@ -32,7 +32,9 @@ class GroupTile {
         k_(tile.k),
         sums_(workspace),
         outputs_(std::min<std::int64_t>(
-            {problem.group_k(), most_outputs(), isa_.group_sums / problem.axis[2].taps})),
+            {problem.group_k(),
+             most_picked(isa_, problem) > isa_.lanes ? isa_.wide_outputs : kMostGroupOutputs,
+             isa_.group_sums / problem.axis[2].taps})),
         walk_(problem, filter_rows(), problem.axis[2].taps) {}
 
   // A few rows of pixels go through all blocks of lanes before the next ones do: a pixel's channels
@@ -73,9 +75,6 @@ class GroupTile {
     const std::int64_t lanes = isa.lanes, c = problem.group_c();
     const bool begins = lanes % c == 0 || c % lanes == 0;
     return (ceil_div(lanes, c) + (begins ? 0 : 1)) * problem.group_k();
-  }
-  int most_outputs() const {
-    return most_picked(isa_, pb_) > isa_.lanes ? isa_.wide_outputs : kMostGroupOutputs;
   }
 
   // A group has at most so much of x or dy: both stay in the second cache for all taps and lanes.
