@@ -137,8 +137,10 @@ std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptio
     const std::int64_t slices = std::max<std::int64_t>(schedule.slices.count(), 1);
     const std::int64_t tasks = ceil_div(plan.threads, slices);
     const std::int64_t tiles = std::max(ceil_div(problem.K, cpu.steps.wide_k), tasks);
-    const std::int64_t groups = ceil_div(problem.groups, tiles);
-    cpu.steps.k = std::max(cpu.steps.k, groups * problem.group_k());
+    std::int64_t k = ceil_div(problem.groups, tiles) * problem.group_k();
+    if (problem.groups == 1) k = round_up(ceil_div(problem.K, tiles), 16);
+    const bool even = problem.groups > 1 || slices * tiles % plan.threads == 0;
+    if (even) cpu.steps.k = std::max(cpu.steps.k, k);
   }
   cpu.tiles = tile_count(problem, cpu.steps);
   plan.memory.program += checked_mul(cpu.tiles, std::int64_t{sizeof(Tile)}, kWhat);

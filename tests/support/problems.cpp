@@ -64,7 +64,7 @@ std::vector<ProblemSpec> basic_problems() {
       {"1x1 with a partly read image", "conv2d", 2, 16, 24, 1, {{9, 1, 2}, {8, 1, 3}}, "VALID"},
       {"1x1 with whole vectors, 2 groups", "conv2d", 3, 40, 64, 2, {{7, 1, 2}, {9, 1}}, "VALID"},
       {"1x1 with few outputs", "conv2d", 2, 32, 4, 1, {{13, 1}, {9, 1}}},
-      {"1x1, one image of several chunks", "conv2d", 1, 19, 17, 1, {{40, 1}, {41, 1}}},
+      {"1x1, several chunks and a wide tile", "conv2d", 2, 19, 290, 1, {{40, 1}, {41, 1}}},
       {"3x3", "conv2d", 3, 16, 32, 1, {{9, 3}, {11, 3}}},
       {"3x3, 20 channels, several chunks", "conv2d", 3, 20, 64, 1, {{20, 3}, {30, 3}}},
       {"3x3, 18 channels fill a vector with their taps", "conv2d", 2, 18, 18, 1, {{9, 3}, {31, 3}}},

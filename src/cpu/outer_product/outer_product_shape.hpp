@@ -172,8 +172,9 @@ inline XPanels x_panels(const WgradProblem& problem, const Halves& halves,
 
 // These limit a tile: dy's panels (512 x 256 floats, 512 KiB) and x's (512 KiB) share the second
 // cache. C1 is for panels of a filter row: few taps are all that a packing of dy serves.
-inline constexpr std::int64_t kOuterProductTileK = 256;
-inline constexpr std::int64_t kOuterProductTileC1 = 256;
+inline constexpr std::int64_t kOuterProductTileK = 256, kOuterProductTileC1 = 256;
+// Where slices are tasks enough: threads that share a partial's rows may wait for each other.
+inline constexpr std::int64_t kOuterProductWideK = 512;
 
 struct OuterProductShape {
   std::int64_t pixels = kMaxChunkPixels;  // of a chunk, at most
@@ -181,11 +182,13 @@ struct OuterProductShape {
   std::array<std::int64_t, 4> extent{};  // of a chunk, in elements
   std::int64_t c = 1, k = 1;             // channels of a tile in each of its groups
   std::int64_t groups = 1;               // of a tile, at most
+  std::int64_t wide_k = 1;               // the most that k may become
   XPanels x;
 
   // These make room for any instruction set's panels, of 6 channels and more, or of one.
   std::int64_t dy_elements() const {
-    return (kMaxChunkPixels + kPanelSlack) * groups * std::min(k + 32, 2 * k);
+    const std::int64_t most = std::max(wide_k, k);
+    return (kMaxChunkPixels + kPanelSlack) * groups * std::min(most + 32, 2 * most);
   }
   std::int64_t x_elements() const {
     const std::int64_t group = x.most_lines * x.most_columns * std::min(c + 32, 2 * c);
@@ -238,6 +241,7 @@ OuterProductShape outer_product_shape(const WgradProblem& problem) {
     const std::int64_t most = std::min({kOuterProductTileK / k, kOuterProductTileC1 / c, fit / c});
     shape.groups = std::clamp<std::int64_t>(most, 1, problem.groups);
   }
+  if (problem.groups == 1) shape.wide_k = std::min(k, kOuterProductWideK);
   return shape;
 }
 

@@ -15,7 +15,8 @@ namespace {
 template <typename Element>
 TileSteps tile_steps(const WgradProblem& problem) {
   const OuterProductShape shape = outer_product_shape<Element>(problem);
-  return {problem.taps(), shape.c, shape.k, shape.groups > 1, shape.groups * shape.k};
+  const std::int64_t wide = std::max(shape.groups * shape.k, shape.wide_k);
+  return {problem.taps(), shape.c, shape.k, shape.groups > 1, wide};
 }
 
 // Elements are of the type of the sums, also for bfloat16 pairs, which are as large.
