@@ -32,11 +32,6 @@ std::size_t whole_pages(std::size_t bytes) {
 // never adds to what a job was planned to need. It has no destructor, as buffers may outlive it.
 class KeptMemory {
  public:
-  static KeptMemory& of_process() {
-    static KeptMemory kept;
-    return kept;
-  }
-
   // Null if there is none.
   std::byte* take(std::size_t size) {
     const std::lock_guard lock(mutex_);
@@ -83,16 +78,17 @@ class KeptMemory {
   std::size_t count_ = 0, total_ = 0;
 };
 
+constinit KeptMemory kept_memory;
+
 std::byte* map(std::size_t bytes) {
   // One page more than wanted is mapped, so that whole pages lie in it; the rest is given back.
-  if (bytes > SIZE_MAX - 2 * kLargePage) return nullptr;
   const std::size_t size = whole_pages(bytes);
   void* memory =
       mmap(nullptr, size + kLargePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   auto* begin = static_cast<std::byte*>(memory);
-  const std::size_t before = whole_pages(reinterpret_cast<std::uintptr_t>(begin)) -
-                             reinterpret_cast<std::uintptr_t>(begin);
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  const std::size_t before = whole_pages(address) - address;
   if (before > 0) munmap(begin, before);
   if (before < kLargePage) munmap(begin + before + size, kLargePage - before);
 #ifdef MADV_HUGEPAGE
@@ -106,7 +102,7 @@ std::byte* map(std::size_t bytes) {
 Buffer::Buffer(std::int64_t bytes, const char* what) : bytes_(bytes) {
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   const std::size_t mapped = size >= kMapped ? size : 0;
-  std::byte* memory = mapped > 0 ? KeptMemory::of_process().take(whole_pages(size)) : nullptr;
+  std::byte* memory = mapped > 0 ? kept_memory.take(whole_pages(size)) : nullptr;
   zeroed_ = mapped > 0 && memory == nullptr;
   if (memory == nullptr) {
     memory =
@@ -132,7 +128,7 @@ void Buffer::Free::operator()(std::byte* bytes) const noexcept {
   if (foreign != nullptr) {
     foreign(bytes);
   } else if (mapped_bytes > 0) {
-    KeptMemory::of_process().give(bytes, whole_pages(mapped_bytes));
+    kept_memory.give(bytes, whole_pages(mapped_bytes));
   } else {
     ::operator delete (bytes, std::align_val_t{64});
   }

@@ -173,8 +173,7 @@ std::string_view dtype_name(DType dtype) { return format(dtype).names[0]; }
 std::int64_t dtype_bytes(DType dtype) { return format(dtype).bytes; }
 std::optional<DType> stored_dtype_from_name(std::string_view name) {
   for (const DType dtype : kStoredDTypes) {
-    const auto& names = format(dtype).names;
-    if (!name.empty() && std::ranges::find(names, name) != names.end()) return dtype;
+    if (!name.empty() && std::ranges::count(format(dtype).names, name) > 0) return dtype;
   }
   return std::nullopt;
 }

@@ -88,8 +88,7 @@ struct TaskPool::State {
   // A system that refuses more threads makes the work slower, not wrong.
   void start() {
     try {
-      while (static_cast<int>(workers.size()) + 1 < threads) {
-        const int worker = static_cast<int>(workers.size()) + 1;
+      for (int worker = 1; worker < threads; ++worker) {
         workers.emplace_back([this, worker] { loop(worker); });
       }
     } catch (const std::system_error&) {
@@ -144,8 +143,6 @@ TaskPool::TaskPool(int threads) : threads_(std::max(1, threads)) {}
 TaskPool::~TaskPool() {
   if (state_ && !state_->workers.empty()) Idle::list().give(std::move(state_));
 }
-
-int TaskPool::threads() const { return threads_; }
 
 void TaskPool::run(std::int64_t count, const std::function<void(std::int64_t, int)>& task) {
   if (count <= 1 || threads_ == 1) {

@@ -17,7 +17,7 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
-  int threads() const;
+  int threads() const { return threads_; }
   // Calls task(index, worker), 0 <= worker < threads(). It is not reentrant.
   void run(std::int64_t count, const std::function<void(std::int64_t, int)>& task);
 
