@@ -68,7 +68,6 @@ void set_groups(Draft& draft, const std::string& flag, std::int64_t groups) {
   pb.groups = groups;
 }
 
-// Returns "1 axis", "2 axes".
 std::string axes_of(const Shape& shape) {
   return cat(shape.size(), shape.size() == 1 ? " axis" : " axes");
 }
@@ -310,13 +309,6 @@ void set_out_extent(Draft& draft, std::size_t a, Padding padding) {
   axis.out = steps + 1;
 }
 
-void read_windows(Draft& draft) {
-  read_vector(draft, "--strides", draft.attributes.strides, &SpatialAxis::stride);
-  read_vector(draft, "--dilations", draft.attributes.dilations, &SpatialAxis::dilation);
-  const Padding padding = read_padding(draft);
-  for (std::size_t a = draft.first(); a < 3; ++a) set_out_extent(draft, a, padding);
-}
-
 void read_op_and_formats(Draft& draft) {
   const WgradAttributes& given = draft.attributes;
   WgradProblem& pb = draft.problem;
@@ -363,11 +355,14 @@ void read_tensors(Draft& draft) {
   for (std::size_t a = draft.first(); a < 3; ++a) pb.axis[a].in = x.shape[draft.position(a)];
 }
 
-// The filter's groups have to divide C and K, and windows need its taps, so the order matters.
+// The filter's groups have to divide C and K, and outputs need its taps, so the order matters.
 void read_attributes(Draft& draft) {
   read_tensors(draft);
   read_filter(draft);
-  read_windows(draft);
+  read_vector(draft, "--strides", draft.attributes.strides, &SpatialAxis::stride);
+  read_vector(draft, "--dilations", draft.attributes.dilations, &SpatialAxis::dilation);
+  const Padding padding = read_padding(draft);
+  for (std::size_t a = draft.first(); a < 3; ++a) set_out_extent(draft, a, padding);
 }
 
 void check_out_extents(const Draft& draft) {
@@ -392,17 +387,6 @@ void check_size(const TensorInfo& tensor) {
   }
 }
 
-void check_products(const Draft& draft) {
-  check_size(draft.x);
-  check_size(draft.dy);
-  const std::string what = "the filter gradient's size";
-  std::int64_t dw_bytes = 16;
-  for (const SpatialAxis& axis : draft.problem.axis) {
-    dw_bytes = checked_mul(dw_bytes, axis.taps, what);
-  }
-  checked_mul(checked_mul(dw_bytes, draft.problem.group_c(), what), draft.problem.K, what);
-}
-
 // Takes K from the filter's shape. A shape of the wrong rank gets any K; read_filter() refuses it.
 std::int64_t channels_of_filter(const Draft& draft, const std::string& filter_name) {
   const WgradAttributes& given = draft.attributes;
@@ -420,8 +404,15 @@ WgradProblem made(const TensorInfo& x, const TensorInfo& dy, const WgradAttribut
   read_op_and_formats(draft);
   read_attributes(draft);
   check_out_extents(draft);
-  check_products(draft);
-  return draft.problem;
+  check_size(x);
+  check_size(dy);
+  const WgradProblem& pb = draft.problem;
+  std::int64_t dw_bytes = 16;
+  for (const std::int64_t n :
+       {pb.axis[0].taps, pb.axis[1].taps, pb.axis[2].taps, pb.group_c(), pb.K}) {
+    dw_bytes = checked_mul(dw_bytes, n, "the filter gradient's size");
+  }
+  return pb;
 }
 
 }  // namespace
@@ -455,10 +446,9 @@ using namespace making;
 FilterFormat parse_filter_format(Op op, std::string_view name) {
   if (name.empty()) return FilterFormat::hwio;
   const Names names = filter_formats(op);
-  const auto found = std::ranges::find(names, in_tensorflow_letters(name));
-  const std::size_t number = found != names.end() ? static_cast<std::size_t>(found - names.begin())
-                                                  : choose("--filter-format", name, names);
-  return static_cast<FilterFormat>(number);
+  const std::string ours = in_tensorflow_letters(name);
+  const bool known = std::ranges::count(names, ours) > 0;
+  return static_cast<FilterFormat>(choose("--filter-format", known ? ours : name, names));
 }
 
 WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,

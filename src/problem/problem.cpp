@@ -38,19 +38,12 @@ const Hint kTransposed(
     "docs/from-python.md, Transposed convolutions");
 const Hint kAnyRank("use --op conv1d, conv2d or conv3d, as many as it has spatial axes");
 
-// Returns the name in lower case, without underscores.
+// Returns "CONV2DWEIGHT" for "torch.nn.grad.conv2d_weight".
 std::string key_of(std::string_view name) {
-  std::string key;
-  for (const char c : name) {
-    if (c != '_') key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return key;
-}
-
-// Returns "conv2d_weight" for "torch.nn.grad.conv2d_weight".
-std::string_view without_module(std::string_view name) {
   const bool has_module = name.starts_with("tf.") || name.starts_with("torch.");
-  return has_module ? name.substr(name.rfind('.') + 1) : name;
+  std::string key = making::upper(has_module ? name.substr(name.rfind('.') + 1) : name);
+  std::erase(key, '_');
+  return key;
 }
 
 std::vector<std::int64_t> tensor_shape(const WgradProblem& problem, std::int64_t channels,
@@ -125,7 +118,7 @@ std::string_view op_name(Op op) { return kOps[static_cast<std::size_t>(op)]; }
 std::string_view tensorflow_op_name(Op op) { return kTensorflowOps[static_cast<std::size_t>(op)]; }
 
 std::optional<Op> op_from_name(std::string_view name) {
-  const std::string key = key_of(without_module(name));
+  const std::string key = key_of(name);
   for (const auto& [spelling, op] : kSpellings) {
     if (key == key_of(spelling)) return op;
   }
@@ -137,11 +130,11 @@ Op parse_op(std::string_view name) {
   std::vector<std::string> names(std::begin(kOps), std::end(kOps));
   // TensorFlow's last name, conv1d's, repeats the first.
   names.insert(names.end(), std::begin(kTensorflowOps), std::end(kTensorflowOps) - 1);
-  const std::string key = key_of(without_module(name));
+  const std::string key = key_of(name);
   misuse("--op: '", name, "' is not an operation, expected conv2d, depthwise, conv3d or conv1d",
-         key.starts_with("depthwiseconv1d")           ? kDepthwiseSequence
-         : key.find("transpose") != std::string::npos ? kTransposed
-         : key == "convgrad" || key == "conv"         ? kAnyRank
+         key.starts_with("DEPTHWISECONV1D")           ? kDepthwiseSequence
+         : key.find("TRANSPOSE") != std::string::npos ? kTransposed
+         : key == "CONVGRAD" || key == "CONV"         ? kAnyRank
                                                       : did_you_mean(name, names));
 }
 

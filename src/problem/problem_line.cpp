@@ -27,23 +27,20 @@ std::string word_of(const char* key, const Numbers& numbers, std::int64_t usual)
   return text;
 }
 
-bool is_same(const WgradProblem& problem) {
-  return std::ranges::all_of(problem.axis, [](const SpatialAxis& axis) {
+std::string padding_words(const WgradProblem& problem) {
+  // Without rows of x, SAME allows what no padding in numbers does.
+  const auto needs_padding = [](const SpatialAxis& axis) {
+    return axis.in == 0 || axis.pad_before != 0 || axis.pad_after != 0;
+  };
+  const auto is_same = [](const SpatialAxis& axis) {
     SpatialAxis same = axis;
     making::pad_same(same);
     return same == axis;
-  });
-}
-
-// Without rows of x, SAME allows what no padding in numbers does.
-bool needs_padding(const WgradProblem& problem) {
-  return std::ranges::any_of(problem.axis, [](const SpatialAxis& axis) {
-    return axis.in == 0 || axis.pad_before != 0 || axis.pad_after != 0;
-  });
-}
-
-std::string padding_words(const WgradProblem& problem) {
-  if (needs_padding(problem) && is_same(problem)) return cat(" ", kSame);
+  };
+  if (std::ranges::any_of(problem.axis, needs_padding) &&
+      std::ranges::all_of(problem.axis, is_same)) {
+    return cat(" ", kSame);
+  }
   const Numbers before = per_axis(problem, &SpatialAxis::pad_before);
   const Numbers after = per_axis(problem, &SpatialAxis::pad_after);
   if (before == after) return word_of("pad", before, 0);
@@ -58,17 +55,12 @@ struct Line {
   std::size_t rank = 2;
 };
 
-std::vector<std::string> keys_of(std::size_t rank) {
-  std::vector<std::string> keys = {"n",      "c",        "k",   "m",          "groups",
-                                   "stride", "dilation", "pad", "pad_before", "pad_after"};
-  for (std::size_t a = 3 - rank; a < 3; ++a) keys.insert(keys.end(), {kExtents[a], kTaps[a]});
-  return keys;
-}
-
 bool read_numbers(const std::string& word, Line& line) {
   const std::size_t end = std::min(word.find_first_of("-0123456789"), word.size());
   const std::string key = word.substr(0, end);
-  const std::vector<std::string> keys = keys_of(line.rank);
+  std::vector<std::string> keys = {"n",      "c",        "k",   "m",          "groups",
+                                   "stride", "dilation", "pad", "pad_before", "pad_after"};
+  for (std::size_t a = 3 - line.rank; a < 3; ++a) keys.insert(keys.end(), {kExtents[a], kTaps[a]});
   if (end == word.size() || std::ranges::find(keys, key) == keys.end()) return false;
   Numbers& numbers = line.numbers[key];
   if (!numbers.empty()) misuse("'", word, "': ", key, " is there twice, expected once");

@@ -114,9 +114,45 @@ std::int64_t least_slices(const WgradProblem& problem) {
                                   ceil_div(tasks, tiles));
 }
 
-// Chunks are as even as can be. Along the axis that `fine` splits they are whole chunks of `fine`.
-ChunkGrid even_chunks(const WgradProblem& problem, std::int64_t most_pixels,
-                      const ChunkGrid* fine) {
+void add_nodes(Range node, Range part, std::vector<Range>& nodes) {
+  if (node.begin >= part.end || part.begin >= node.end) return;
+  if (part.begin <= node.begin && node.end <= part.end) {
+    nodes.push_back(node);
+    return;
+  }
+  for (const Range& child : tree_children(node)) add_nodes(child, part, nodes);
+}
+
+// The first cut is at image 0 and the last at the end, so image is one or lies between two.
+const BatchCut& cut_at(const std::vector<BatchCut>& cuts, std::int64_t image, const char* side) {
+  const auto cut = std::ranges::lower_bound(cuts, image, {}, &BatchCut::image);
+  if (cut->image == image) return *cut;
+  misuse("--batch-range: the sums cannot be cut at image ", image, ", where it ", side,
+         ", expected ", (cut - 1)->image, " or ", cut->image,
+         Hint("or let --batch-range K/R cut them"));
+}
+
+BatchPart images_part(const std::vector<BatchCut>& cuts, Range images) {
+  const std::int64_t count = cuts.back().image;
+  if (images.begin < 0 || images.begin > images.end || images.end > count) {
+    misuse("--batch-range: ", images.begin, ":", images.end, " is no range of the batch's ", count,
+           " images, expected A:B with 0 <= A <= B <= ", count);
+  }
+  // Both ends of an empty batch would be its first cut, which leaves no partition to sum.
+  if (images == Range{0, count}) return {images, {0, cuts.back().partition}};
+  const BatchCut& begin = cut_at(cuts, images.begin, "begins");
+  const BatchCut& end = cut_at(cuts, images.end, "ends");
+  return {images, {begin.partition, end.partition}};
+}
+
+}  // namespace
+
+PixelBox ChunkGrid::box(std::int64_t chunk) const {
+  return split_box(extent, axis, step, pieces, chunk);
+}
+
+ChunkGrid even_chunk_grid(const WgradProblem& problem, std::int64_t most_pixels,
+                          const ChunkGrid* fine) {
   ChunkGrid grid;
   grid.extent = {problem.N, problem.axis[0].out, problem.axis[1].out, problem.axis[2].out};
   if (term_count(problem) == 0 || problem.dw_count() == 0) return grid;  // nothing to add
@@ -141,60 +177,9 @@ ChunkGrid even_chunks(const WgradProblem& problem, std::int64_t most_pixels,
   return grid;
 }
 
-void add_nodes(Range node, Range part, std::vector<Range>& nodes) {
-  if (node.begin >= part.end || part.begin >= node.end) return;
-  if (part.begin <= node.begin && node.end <= part.end) {
-    nodes.push_back(node);
-    return;
-  }
-  for (const Range& child : tree_children(node)) add_nodes(child, part, nodes);
-}
-
-// Returns the cuts around an image, as "4 or 6".
-std::string nearest(const std::vector<BatchCut>& cuts, std::int64_t image) {
-  const auto above = std::ranges::lower_bound(cuts, image, {}, &BatchCut::image);
-  if (above == cuts.end()) return cat(cuts.back().image);
-  if (above == cuts.begin()) return cat(above->image);
-  return cat((above - 1)->image, " or ", above->image);
-}
-
-const BatchCut& cut_at(const std::vector<BatchCut>& cuts, std::int64_t image, const char* side) {
-  const auto cut = std::ranges::lower_bound(cuts, image, {}, &BatchCut::image);
-  if (cut != cuts.end() && cut->image == image) return *cut;
-  misuse("--batch-range: the sums cannot be cut at image ", image, ", where it ", side,
-         ", expected ", nearest(cuts, image), Hint("or let --batch-range K/R cut them"));
-}
-
-BatchPart images_part(const std::vector<BatchCut>& cuts, Range images) {
-  const std::int64_t count = cuts.back().image;
-  if (images.begin < 0 || images.begin > images.end || images.end > count) {
-    misuse("--batch-range: ", images.begin, ":", images.end, " is no range of the batch's ", count,
-           " images, expected A:B with 0 <= A <= B <= ", count);
-  }
-  // Both ends of an empty batch would be its first cut, which leaves no partition to sum.
-  if (images == Range{0, count}) return {images, {0, cuts.back().partition}};
-  const BatchCut& begin = cut_at(cuts, images.begin, "begins");
-  const BatchCut& end = cut_at(cuts, images.end, "ends");
-  return {images, {begin.partition, end.partition}};
-}
-
-}  // namespace
-
-PixelBox ChunkGrid::box(std::int64_t chunk) const {
-  return split_box(extent, axis, step, pieces, chunk);
-}
-
-ChunkGrid chunk_grid(const WgradProblem& problem) {
-  return even_chunks(problem, kMaxChunkPixels, nullptr);
-}
-
 ChunkGrid chunk_grid(const WgradProblem& problem, std::int64_t most_pixels) {
-  const ChunkGrid fine = chunk_grid(problem);
-  return most_pixels > kMaxChunkPixels ? even_chunks(problem, most_pixels, &fine) : fine;
-}
-
-ChunkGrid even_chunk_grid(const WgradProblem& problem, std::int64_t most_pixels) {
-  return even_chunks(problem, most_pixels, nullptr);
+  const ChunkGrid fine = even_chunk_grid(problem, kMaxChunkPixels);
+  return most_pixels > kMaxChunkPixels ? even_chunk_grid(problem, most_pixels, &fine) : fine;
 }
 
 std::int64_t long_chunk_pixels(const WgradProblem& problem) {

@@ -47,12 +47,13 @@ struct ChunkGrid {
 
   PixelBox box(std::int64_t chunk) const;
 };
-ChunkGrid chunk_grid(const WgradProblem& problem);
-// Serves kernels that make longer sums: a chunk is a box of neighbours in chunk_grid(problem), of
-// at most `most_pixels` together.
-ChunkGrid chunk_grid(const WgradProblem& problem, std::int64_t most_pixels);
+// For kernels that make longer sums, a chunk is a box of neighbours in chunk_grid(problem), of at
+// most `most_pixels` together.
+ChunkGrid chunk_grid(const WgradProblem& problem, std::int64_t most_pixels = kMaxChunkPixels);
 // Serves kernels that choose any size: chunks are as even as can be, of at most `most_pixels`.
-ChunkGrid even_chunk_grid(const WgradProblem& problem, std::int64_t most_pixels);
+// Along the axis that `fine` splits they are whole chunks of `fine`.
+ChunkGrid even_chunk_grid(const WgradProblem& problem, std::int64_t most_pixels,
+                          const ChunkGrid* fine = nullptr);
 // Returns the longest chunk that leaves threads enough tasks.
 std::int64_t long_chunk_pixels(const WgradProblem& problem);
 
@@ -65,10 +66,8 @@ struct ChunkRun {
 // device: partial gradients of different versions do not add up to the bits of one run.
 inline constexpr int kScheduleVersion = 16;
 
-// Slices come in `partitions` contiguous partitions of chunks (what one process of several works
-// on), each dealt out to `interleave` slices in turn (so that a block of any size feeds all
-// threads). Where there are as many images as partitions, partitions are whole images; else images
-// are whole partitions.
+// Chunks of a partition are dealt out so that a block of any size feeds all threads. Where there
+// are as many images as partitions, partitions are whole images; else images are whole partitions.
 struct SliceGrid {
   std::int64_t chunks = 0;
   std::int64_t unit = 1;  // chunks that no two partitions share: one, or an image's
