@@ -39,7 +39,14 @@ class CpuSum final : public BlockSum {
   }
 
   void add(const Block& images, std::int64_t index, const Progress&) override {
-    const Block block = is_row() ? row_of(images) : images;
+    Block block = images;
+    if (is_row()) {
+      const Range all = {0, seen_.axis[2].out};
+      block.pixels = {Range{0, 1}, {0, 1}, {0, 1}, all};
+      block.input = {Range{0, 1}, {0, 1}, all};
+      block.x_strides = box_strides(seen_, seen_.C, {1, 1, all.end});
+      block.dy_strides = box_strides(seen_, seen_.K, {1, 1, all.end});
+    }
     std::vector<SliceRun> runs = runs_in(plan_.schedule.blocks.chunk_range(index));
     if (tree_.holds_all()) {
       // Few slices are uneven: a long one that begins last would keep one thread alone.
@@ -80,14 +87,6 @@ class CpuSum final : public BlockSum {
 
  private:
   bool is_row() const { return seen_.N != plan_.problem.N; }
-  Block row_of(Block block) const {
-    const Range all = {0, seen_.axis[2].out};
-    block.pixels = {Range{0, 1}, {0, 1}, {0, 1}, all};
-    block.input = {Range{0, 1}, {0, 1}, all};
-    block.x_strides = box_strides(seen_, seen_.C, {1, 1, all.end});
-    block.dy_strides = box_strides(seen_, seen_.K, {1, 1, all.end});
-    return block;
-  }
 
   // Slices without a chunk in the block make no tasks.
   std::vector<SliceRun> runs_in(Range chunks) {
@@ -127,8 +126,11 @@ class CpuSum final : public BlockSum {
     }
     if (!run.last) return;
     const double* const all = tree_.complete(run.slice, tile);
-    const bool rounds = result_ != nullptr && !sums.are_in_result;
-    if (all != nullptr && rounds) round_tile(tiles_[tile], all);
+    if (all == nullptr || result_ == nullptr || sums.are_in_result) return;
+    const DType dtype = plan_.problem.out_dtype;
+    for_each_row(plan_.problem, tiles_[tile], [&](std::int64_t first, std::int64_t count) {
+      round_to(dtype, all + first, count, result_ + first * dtype_bytes(dtype));
+    });
   }
 
   // Sums of one chunk are the result, but for rounding that the kernel can do.
@@ -136,13 +138,6 @@ class CpuSum final : public BlockSum {
     const DType sums = accumulator_dtype(plan_.problem.dtype), result = plan_.problem.out_dtype;
     return cpu_.kernel->stores_result && plan_.schedule.chunks.count == 1 &&
            (result == sums || (result == DType::bf16 && sums == DType::f32));
-  }
-
-  void round_tile(const Tile& tile, const double* sums) const {
-    const DType dtype = plan_.problem.out_dtype;
-    for_each_row(plan_.problem, tile, [&](std::int64_t first, std::int64_t count) {
-      round_to(dtype, sums + first, count, result_ + first * dtype_bytes(dtype));
-    });
   }
 
   const Plan plan_;

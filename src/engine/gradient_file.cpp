@@ -36,18 +36,20 @@ void gather(const WgradProblem& problem, const Element* dw, std::int64_t begin, 
   }
 }
 
-// Writes what fill(begin, count, bytes) puts there, some elements at a time.
-template <typename Fill>
-void write_elements(const std::string& path, const WgradProblem& problem,
-                    const OutputOptions& options, const Fill& fill) {
+// Rounds dw, whose sums are of this dtype, where they are not yet of out_dtype, and writes it.
+void write_elements(const std::string& path, const WgradProblem& problem, DType dtype,
+                    const void* dw, const OutputOptions& options) {
   ArrayFile file(path, problem.out_dtype, dw_shape(problem), options);
   const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
   // An element takes 8 bytes before it is rounded and at most 8 after it.
   const std::int64_t step = std::min<std::int64_t>(count, kOutputStagingBytes / 16);
+  const bool rounds = dtype != problem.out_dtype;
   const Buffer bytes(step * item, "the output buffer");
+  const Buffer sums(rounds ? step * dtype_bytes(dtype) : 0, "the output buffer");
   for (std::int64_t begin = 0; begin < count; begin += step) {
     const std::int64_t n = std::min(step, count - begin);
-    fill(begin, n, bytes.data());
+    gather_gradient(problem, dtype, dw, begin, n, rounds ? sums.data() : bytes.data());
+    if (rounds) round_to(problem.out_dtype, sums.as<double>(), n, bytes.data());
     file.write(bytes.data(), static_cast<std::size_t>(n * item));
   }
   file.commit();
@@ -99,21 +101,12 @@ void gather_gradient(const WgradProblem& problem, DType dtype, const void* dw, s
 
 void write_gradient(const std::string& path, const WgradProblem& problem, const double* dw,
                     const OutputOptions& options) {
-  const Buffer values(std::min<std::int64_t>(problem.dw_count(), kOutputStagingBytes / 16) * 8,
-                      "the output buffer");
-  const auto fill = [&](std::int64_t begin, std::int64_t n, std::byte* bytes) {
-    gather_gradient(problem, DType::f64, dw, begin, n, values.data());
-    round_to(problem.out_dtype, values.as<double>(), n, bytes);
-  };
-  write_elements(path, problem, options, fill);
+  write_elements(path, problem, DType::f64, dw, options);
 }
 
 void write_rounded_gradient(const std::string& path, const WgradProblem& problem, const void* dw,
                             const OutputOptions& options) {
-  const auto fill = [&](std::int64_t begin, std::int64_t n, std::byte* bytes) {
-    gather_gradient(problem, problem.out_dtype, dw, begin, n, bytes);
-  };
-  write_elements(path, problem, options, fill);
+  write_elements(path, problem, problem.out_dtype, dw, options);
 }
 
 std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int64_t index) {

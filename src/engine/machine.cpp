@@ -127,9 +127,7 @@ std::vector<std::string> known_instruction_sets() {
 std::string lacks(const Machine& machine, std::initializer_list<const char*> sets) {
   const std::vector<std::string>& has = machine.instruction_sets;
   for (const char* set : sets) {
-    if (std::ranges::find(has, std::string_view(set)) == has.end()) {
-      return cat("the processor has no ", set);
-    }
+    if (std::ranges::count(has, set) == 0) return cat("the processor has no ", set);
   }
   return "";
 }

@@ -17,6 +17,8 @@ namespace {
 // A damaged file must not ask for much memory.
 constexpr std::int64_t kMostHeaderBytes = 1 << 16;
 
+const Hint kAgain("compute the file again with --batch-range");
+
 std::vector<std::int64_t> sums_shape(const WgradProblem& problem, std::int64_t nodes) {
   return {nodes, problem.taps(), problem.group_c(), problem.K};
 }
@@ -30,8 +32,7 @@ NpyReader open_member(const std::string& path, const char* member, std::string_v
                     !header.fortran_order;
   if (!fits) {
     bad_input(reader.name(), ": is an array of dtype '", header.descr, "' and rank ",
-              header.shape.size(), ", expected '", descr, "' and rank ", rank,
-              Hint("compute the file again with --batch-range"));
+              header.shape.size(), ", expected '", descr, "' and rank ", rank, kAgain);
   }
   return reader;
 }
@@ -39,8 +40,7 @@ NpyReader open_member(const std::string& path, const char* member, std::string_v
 NpyReader open_sums(const PartialFile& file) {
   NpyReader reader = open_member(file.path, "sums", "<f8", 4);
   if (reader.header().shape != sums_shape(file.header.problem, std::ssize(file.nodes))) {
-    bad_input(reader.name(), ": another shape than its problem's and slices'",
-              Hint("compute the file again with --batch-range"));
+    bad_input(reader.name(), ": another shape than its problem's and slices'", kAgain);
   }
   return reader;
 }
@@ -150,7 +150,7 @@ PartialFile open_partial(const std::string& path) {
   const std::int64_t bytes = problem.header().payload_bytes;
   if (bytes > kMostHeaderBytes) {
     bad_input(problem.name(), ": has ", bytes, " bytes, expected at most ", kMostHeaderBytes,
-              Hint("compute the file again with --batch-range"));
+              kAgain);
   }
   std::string text(static_cast<std::size_t>(bytes), '\0');
   problem.read_all(text.data());
@@ -178,24 +178,23 @@ void check_partials(std::vector<PartialFile>& files) {
               " in none of the files",
               Hint("compute with --batch-range ", images.begin, ":", images.end));
   };
-  const PartialFile* before = nullptr;
-  Range seen, seen_slices;
+  const PartialFile none = {};
+  const PartialFile* before = &none;
   for (const PartialFile& file : files) {
-    const PartialHeader& header = file.header;
+    const PartialHeader &header = file.header, &seen = before->header;
     if (header.slices.size() == 0) continue;
-    if (header.slices.begin < seen_slices.end) {
+    if (header.slices.begin < seen.slices.end) {
       bad_input(
-          images_text({header.images.begin, std::min(header.images.end, seen.end)}), " of ",
+          images_text({header.images.begin, std::min(header.images.end, seen.images.end)}), " of ",
           file.path,
           before->path == file.path ? " are given twice" : cat(" are in ", before->path, " too"),
           ", expected each image once", Hint("leave one of the files out"));
     }
-    if (header.slices.begin > seen_slices.end) missing({seen.end, header.images.begin});
+    if (header.slices.begin > seen.slices.end) missing({seen.images.end, header.images.begin});
     before = &file;
-    seen = header.images;
-    seen_slices = header.slices;
   }
-  if (seen_slices.end < any.of_slices) missing({seen.end, any.problem.N});
+  const PartialHeader& last = before->header;
+  if (last.slices.end < any.of_slices) missing({last.images.end, any.problem.N});
 }
 
 Buffer add_partials(const std::vector<PartialFile>& files) {
@@ -230,9 +229,7 @@ PartialHeader parse_partial_header(const std::string& text, const std::string& n
   try {
     const Json json = read_json(text);
     const auto format = json.at("format").get<std::string>();
-    if (format != kFormat) {
-      bad_input("format ", format, ", expected ", kFormat);
-    }
+    if (format != kFormat) bad_input("format ", format, ", expected ", kFormat);
     PartialHeader header;
     header.problem = make_problem(parse_problem(json.at("problem").get<std::string>()));
     header.algorithm = json.at("algorithm").get<std::string>();

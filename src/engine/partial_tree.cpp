@@ -78,17 +78,13 @@ const double* PartialTree::complete(std::int64_t slice, std::size_t tile) {
       for (std::int64_t i = first; i < first + count; ++i) to[i] += from[i];
     });
     lock.lock();
-    release(right.begin);
+    if (++merged_[static_cast<std::size_t>(right.begin)] == std::ssize(tiles_)) {
+      free_.push_back(slot_[static_cast<std::size_t>(right.begin)]);
+      freed_.notify_all();
+    }
     node = {left.begin, right.end};
   }
   return memory_of(0);
-}
-
-void PartialTree::release(std::int64_t slice) {
-  const auto i = static_cast<std::size_t>(slice);
-  if (++merged_[i] < static_cast<std::int64_t>(tiles_.size())) return;
-  free_.push_back(slot_[i]);
-  freed_.notify_all();
 }
 
 }  // namespace convgrad

@@ -45,7 +45,6 @@ class PartialTree {
 
  private:
   double* memory_of(std::int64_t slice) const;
-  void release(std::int64_t slice);
 
   const WgradProblem& problem_;
   const std::int64_t count_, slices_;

@@ -287,13 +287,11 @@ std::string describe(const Plan& plan) {
   }
   text += cuda ? cat("device ", cuda->device.number, " (", cuda->device.name, "), ")
                : cat(counted(plan.threads, "thread"), ", ");
-  if (schedule.chunks.count == 0) {
-    text += "nothing to add";
-  } else {
-    text += cat(counted(schedule.blocks.count, "block"), " of ",
-                counted(schedule.blocks.step, kUnits[schedule.blocks.axis]), " (",
-                counted(schedule.chunks.count, "chunk"), ")");
-  }
+  text += schedule.chunks.count == 0
+              ? "nothing to add"
+              : cat(counted(schedule.blocks.count, "block"), " of ",
+                    counted(schedule.blocks.step, kUnits[schedule.blocks.axis]), " (",
+                    counted(schedule.chunks.count, "chunk"), ")");
   text += cat(", ", format_bytes(plan.memory.total()));
   if (!cuda) return text;
   return cat(text, " and ", format_bytes(cuda->memory.total()), " on the device");

@@ -83,18 +83,16 @@ class Region {
   bool done_ = true;
 };
 
+inline std::array<std::int64_t, 4> begins_of(const std::array<Range, 4>& box) {
+  return {box[0].begin, box[1].begin, box[2].begin, box[3].begin};
+}
+
 // These regions are what a chunk's products read of a block: dy's pixels, and x between the first
 // and the last position that a tap sees.
 inline Region dy_region(const WgradProblem& problem, const Block& block, const PixelBox& box,
                         Range k) {
-  return {
-      block.dy,
-      dtype_bytes(problem.dtype),
-      block.dy_strides,
-      box,
-      {1, 1, 1, 1},
-      {block.pixels[0].begin, block.pixels[1].begin, block.pixels[2].begin, block.pixels[3].begin},
-      k};
+  const std::array<std::int64_t, 4> first = begins_of(block.pixels);
+  return {block.dy, dtype_bytes(problem.dtype), block.dy_strides, box, {1, 1, 1, 1}, first, k};
 }
 inline Region x_region(const WgradProblem& problem, const Block& block, const PixelBox& box,
                        Range c) {
@@ -112,7 +110,7 @@ inline Region x_region(const WgradProblem& problem, const Block& block, const Pi
           block.x_strides,
           {box[0], input[0], input[1], input[2]},
           step,
-          {block.pixels[0].begin, block.input[0].begin, block.input[1].begin, block.input[2].begin},
+          begins_of({block.pixels[0], block.input[0], block.input[1], block.input[2]}),
           c};
 }
 

@@ -1,7 +1,6 @@
 #include "engine/run.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <future>
 #include <memory>
 #include <system_error>
@@ -16,39 +15,34 @@
 namespace convgrad {
 namespace {
 
-// Returns the positions of x that a block holds: whole axes inside the block's own axis (and whole
-// images when it is made of images, so that a stream can be read through), what the taps see
+// Returns a block that is not loaded yet. It holds of x whole axes inside the block's own axis (and
+// whole images when it is made of images, so that a stream can be read through), what the taps see
 // otherwise.
-std::array<Range, 3> block_input(const Plan& plan, const PixelBox& pixels) {
-  std::array<Range, 3> input = input_box(plan.problem, pixels);
-  const std::size_t axis = plan.schedule.blocks.axis;
-  for (std::size_t a = 0; a < 3; ++a) {
-    if (axis == 0 || a + 1 > axis) input[a] = {0, plan.problem.axis[a].in};
+Block placed_block(const Plan& plan, std::int64_t index) {
+  Block block;
+  block.pixels = plan.schedule.blocks.box(index);
+  block.input = input_box(plan.problem, block.pixels);
+  for (std::size_t a = plan.schedule.blocks.axis; a < 3; ++a) {
+    block.input[a] = {0, plan.problem.axis[a].in};
   }
-  return input;
+  return block;
 }
 
-struct TensorBox {
-  Range images;
-  std::array<Range, 3> spatial;
-  Range channels;
-};
-
-// Reads the box, whose axes are in the order of the problem's files then, into memory, which grows
-// if it must.
-void read_part(const Plan& plan, const TensorBox& box, Buffer& memory,
-               const BoxSource::Read& read) {
+// Reads a box of all channels, whose axes are in the order of the problem's files then, into
+// memory, which grows if it must.
+void read_part(const Plan& plan, Range images, const std::array<Range, 3>& spatial,
+               std::int64_t channels, Buffer& memory, const BoxSource::Read& read) {
   const WgradProblem& problem = plan.problem;
-  std::int64_t bytes = dtype_bytes(problem.dtype) * box.images.size() * box.channels.size();
-  for (const Range& axis : box.spatial) bytes *= axis.size();
+  std::int64_t bytes = dtype_bytes(problem.dtype) * images.size() * channels;
+  for (const Range& axis : spatial) bytes *= axis.size();
   if (memory.size_bytes() < bytes) {
     const char* what = "a block of a tensor";
     memory =
         plan.cuda() ? pinned_buffer(bytes, what, plan.cuda()->device.number) : Buffer(bytes, what);
   }
-  std::vector<Range> axes(box.spatial.end() - problem.spatial_rank(), box.spatial.end());
-  axes.insert(problem.channels_last ? axes.end() : axes.begin(), box.channels);
-  axes.insert(axes.begin(), box.images);
+  std::vector<Range> axes(spatial.end() - problem.spatial_rank(), spatial.end());
+  axes.insert(problem.channels_last ? axes.end() : axes.begin(), Range{0, channels});
+  axes.insert(axes.begin(), images);
   std::vector<std::int64_t> begin, end;
   for (const Range& axis : axes) {
     begin.push_back(axis.begin);
@@ -102,14 +96,10 @@ PlanOptions plan_options(const GradientOptions& options) {
 
 Block BoxSource::load(const Plan& plan, std::int64_t block, BlockMemory& memory) {
   const WgradProblem& pb = plan.problem;
-  Block result;
-  result.pixels = plan.schedule.blocks.box(block);
-  result.input = block_input(plan, result.pixels);
+  Block result = placed_block(plan, block);
   const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
-  const TensorBox x_box = {result.pixels[0], result.input, {0, pb.C}};
-  const TensorBox dy_box = {result.pixels[0], out, {0, pb.K}};
-  read_part(plan, x_box, memory.x, read_x_);
-  read_part(plan, dy_box, memory.dy, read_dy_);
+  read_part(plan, result.pixels[0], result.input, pb.C, memory.x, read_x_);
+  read_part(plan, result.pixels[0], out, pb.K, memory.dy, read_dy_);
   result.x = never_null(memory.x.data());
   result.dy = never_null(memory.dy.data());
   result.x_strides = box_strides(pb, pb.C, sizes(result.input));
@@ -136,9 +126,7 @@ Plan plan_for_files(const WgradProblem& problem, const NpyReader& x, const NpyRe
 
 Block MemorySource::load(const Plan& plan, std::int64_t block, BlockMemory&) {
   const WgradProblem& pb = plan.problem;
-  Block result;
-  result.pixels = plan.schedule.blocks.box(block);
-  result.input = block_input(plan, result.pixels);
+  Block result = placed_block(plan, block);
   const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
   result.x_strides = box_strides(pb, pb.C, {pb.axis[0].in, pb.axis[1].in, pb.axis[2].in});
   result.dy_strides = box_strides(pb, pb.K, {pb.axis[0].out, pb.axis[1].out, pb.axis[2].out});
@@ -155,11 +143,11 @@ Block MemorySource::load(const Plan& plan, std::int64_t block, BlockMemory&) {
 void stream_blocks(const Plan& plan, BlockSource& source,
                    const std::function<void(const Block&, std::int64_t)>& use, Timing& timing,
                    const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const std::int64_t count = plan.schedule.blocks.count;
   BlockMemory memory[2];
   const std::function<Block(std::int64_t)> load = [&](std::int64_t index) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     Block block = source.load(plan, index, memory[index % 2]);
     timing.read_s += seconds_since(begin);
     return block;
@@ -207,10 +195,7 @@ void filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
     if (rounds) {
       return gather_gradient(problem, problem.out_dtype, unordered.data(), begin, n, destination);
     }
-    if (in_order) {
-      round_to(problem.out_dtype, dw + begin, n, destination);
-      return;
-    }
+    if (in_order) return round_to(problem.out_dtype, dw + begin, n, destination);
     std::array<double, kRoundedPiece> ordered;
     gather_gradient(problem, DType::f64, dw, begin, n, ordered.data());
     round_to(problem.out_dtype, ordered.data(), n, destination);

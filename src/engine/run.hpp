@@ -74,10 +74,9 @@ class MemorySource final : public BlockSource {
 };
 
 struct Timing {
-  double read_s = 0;  // in the read-ahead thread
-  double convert_s =
-      0;                // there too: byte order and Fortran order; stream_blocks() has it in read_s
-  double kernel_s = 0;  // in BlockSum::add and finish
+  double read_s = 0;     // in the read-ahead thread
+  double convert_s = 0;  // there too, so part of read_s: byte order and Fortran order
+  double kernel_s = 0;   // in BlockSum::add and finish
   double reference_s = 0;
   double total_s = 0;
 };
