@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::string_view kDistributions[] = {"int", "normal", "uniform", "adversarial"};
 
-// The second half of the counter says what the numbers are for.
-enum Stream : std::uint32_t { kX = 0, kDy = 1, kNonfiniteX = 2, kNonfiniteDy = 3 };
+// The second half of the counter says what the numbers are for: 0 for x, 1 for dy, and this more.
+constexpr std::uint32_t kNonfinite = 2;
 
 constexpr std::int64_t kMostExact = std::int64_t{1} << 24;  // float32 counts up to here
 
@@ -25,18 +25,8 @@ struct Extremes {
   int powers;  // exponents from -powers to powers
   int fraction_bits;
 };
-Extremes extremes(DType dtype) {
-  switch (dtype) {
-    case DType::f16:
-      return {0x1p2, 2, 10};
-    case DType::bf16:
-      return {0x1p12, 20, 7};
-    case DType::f32:
-      return {0x1p12, 20, 23};
-    default:
-      return {0x1p24, 60, 52};
-  }
-}
+constexpr Extremes kExtremes[] = {
+    {0x1p2, 2, 10}, {0x1p12, 20, 7}, {0x1p12, 20, 23}, {0x1p24, 60, 52}};
 
 }  // namespace
 
@@ -88,14 +78,15 @@ TensorMaker::TensorMaker(const WgradProblem& problem, Operand operand, const Mad
   // float16 has little room: sums of so many terms would leave it.
   for (std::int64_t rest = terms >> 19; dtype_ == DType::f16 && rest > 0; rest >>= 2) scale_ /= 2;
   if (data.nonfinite && count_ > 0) {
-    const Random r = random(0, operand == Operand::x ? kNonfiniteX : kNonfiniteDy);
+    const Random r = random(0, kNonfinite);
     nan_at_ = static_cast<std::int64_t>(r.a % static_cast<std::uint64_t>(count_));
     inf_at_ = static_cast<std::int64_t>(r.b % static_cast<std::uint64_t>(count_));
     if (inf_at_ == nan_at_) inf_at_ = (nan_at_ + 1) % count_;
   }
 }
 
-TensorMaker::Random TensorMaker::random(std::int64_t index, std::uint32_t stream) const {
+TensorMaker::Random TensorMaker::random(std::int64_t index, std::uint32_t more) const {
+  const std::uint32_t stream = (operand_ == Operand::x ? 0u : 1u) + more;
   const PhiloxCounter words = numbers_at(index, stream, data_.seed);
   return {words[0] | std::uint64_t{words[1]} << 32, words[2] | std::uint64_t{words[3]} << 32};
 }
@@ -111,7 +102,7 @@ std::int64_t TensorMaker::pixel_of(std::int64_t index) const {
 
 double TensorMaker::integer(std::int64_t index) const {
   if (every_ > 1 && pixel_of(index) % every_ != 0) return 0;
-  const Random r = random(index, operand_ == Operand::x ? kX : kDy);
+  const Random r = random(index);
   const auto choices = static_cast<std::uint64_t>(2 * largest_ + 1);
   return static_cast<double>(Random::below(r.a, choices) - largest_);
 }
@@ -120,8 +111,8 @@ double TensorMaker::integer(std::int64_t index) const {
 // numbers. dy alternates from pixel to pixel, so that the offset cancels, or has numbers of very
 // different size.
 double TensorMaker::adversarial(std::int64_t index) const {
-  const Random r = random(index, operand_ == Operand::x ? kX : kDy);
-  const Extremes e = extremes(dtype_);
+  const Random r = random(index);
+  const Extremes& e = kExtremes[static_cast<std::size_t>(dtype_)];
   const bool negative = (r.b & 1) != 0;
   const auto mixed = [&] {
     const std::uint64_t choices = 2 * static_cast<std::uint64_t>(e.powers) + 1;
@@ -147,30 +138,20 @@ double TensorMaker::adversarial(std::int64_t index) const {
   }
 }
 
-double TensorMaker::nonfinite_or(std::int64_t index, double usual) const {
-  if (index == nan_at_) return std::numeric_limits<double>::quiet_NaN();
-  if (index != inf_at_) return usual;
-  const double infinity = std::numeric_limits<double>::infinity();
-  return operand_ == Operand::x ? -infinity : infinity;
-}
-
 double TensorMaker::value(std::int64_t index) const {
-  const std::uint32_t stream = operand_ == Operand::x ? kX : kDy;
-  double usual = 0;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (index == nan_at_) return std::numeric_limits<double>::quiet_NaN();
+  if (index == inf_at_) return operand_ == Operand::x ? -kInfinity : kInfinity;
   switch (data_.distribution) {
     case Distribution::integers:
-      usual = integer(index);
-      break;
+      return integer(index);
     case Distribution::normal:
-      usual = normal_quantile(Random::open_unit(random(index, stream).a));
-      break;
+      return normal_quantile(Random::open_unit(random(index).a));
     case Distribution::uniform:
-      usual = Random::signed_unit(random(index, stream).a);
-      break;
+      return Random::signed_unit(random(index).a);
     default:
-      usual = adversarial(index);
+      return adversarial(index);
   }
-  return nonfinite_or(index, usual);
 }
 
 void TensorMaker::fill(std::int64_t first, std::int64_t count, void* out) const {
@@ -183,26 +164,14 @@ void TensorMaker::fill(std::int64_t first, std::int64_t count, void* out) const 
 
 void TensorMaker::fill_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
                            void* out) const {
-  // Runs go along the last axis, which all shapes here have.
-  const std::size_t last = shape_.size() - 1;
-  const std::int64_t run = end[last] - begin[last];
-  std::vector<std::int64_t> at(begin.begin(), begin.end());
+  const std::int64_t run = end.back() - begin.back();
   auto* bytes = static_cast<std::byte*>(out);
-  for (std::size_t axis = 0; axis <= last; ++axis) {
-    if (begin[axis] >= end[axis]) return;
-  }
-  for (;;) {
+  for_each_run(begin, end, [&](std::span<const std::int64_t> at) {
     std::int64_t first = 0;
-    for (std::size_t axis = 0; axis <= last; ++axis) first = first * shape_[axis] + at[axis];
+    for (std::size_t axis = 0; axis < at.size(); ++axis) first = first * shape_[axis] + at[axis];
     fill(first, run, bytes);
     bytes += run * dtype_bytes(dtype_);
-    std::size_t axis = last;
-    while (axis > 0 && ++at[axis - 1] == end[axis - 1]) {
-      at[axis - 1] = begin[axis - 1];
-      --axis;
-    }
-    if (axis == 0) return;
-  }
+  });
 }
 
 }  // namespace convgrad

@@ -6,7 +6,9 @@
 // results differ between systems. docs/generate.md describes the distributions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -32,6 +34,20 @@ enum class Operand : std::uint8_t { x, dy };
 // over any pixels exceeds 2^24. So every partial sum is exact in float32, in any order.
 std::int64_t largest_integer(const WgradProblem& problem);
 
+// Calls use(position) with the beginning of each run that a box has along its last axis.
+template <typename Use>
+void for_each_run(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
+                  const Use& use) {
+  if (!std::ranges::equal(begin, end, std::less())) return;
+  std::vector<std::int64_t> at(begin.begin(), begin.end());
+  for (std::size_t axis = at.size(); axis > 0;) {
+    use(at);
+    for (axis = at.size() - 1; axis > 0 && ++at[axis - 1] == end[axis - 1]; --axis) {
+      at[axis - 1] = begin[axis - 1];
+    }
+  }
+}
+
 class TensorMaker {
  public:
   TensorMaker(const WgradProblem& problem, Operand operand, const MadeData& data);
@@ -47,10 +63,9 @@ class TensorMaker {
 
  private:
   struct Random;
-  Random random(std::int64_t index, std::uint32_t stream) const;
+  Random random(std::int64_t index, std::uint32_t more = 0) const;
   double integer(std::int64_t index) const;
   double adversarial(std::int64_t index) const;
-  double nonfinite_or(std::int64_t index, double usual) const;
   std::int64_t channel_of(std::int64_t index) const;
   std::int64_t pixel_of(std::int64_t index) const;  // n, z, p, q or n, d, h, w in one
 

@@ -1,7 +1,9 @@
 #include "generate/signs.hpp"
 
 #include <algorithm>
+#include <numeric>
 
+#include "generate/generate.hpp"
 #include "generate/random_numbers.hpp"
 
 namespace convgrad {
@@ -10,10 +12,6 @@ namespace {
 // The second half of the counter says what the numbers are for; those of generate.cpp are below.
 constexpr std::uint32_t kSigns = 4;
 constexpr std::int64_t kBits = 128;  // that one counter gives, each the sign of a pixel
-
-bool is_set(const PhiloxCounter& bits, std::int64_t i) {
-  return (bits[static_cast<std::size_t>(i / 32)] >> (i % 32) & 1) != 0;
-}
 
 }  // namespace
 
@@ -32,21 +30,17 @@ PixelSigns::PixelSigns(std::span<const std::int64_t> dy_shape, bool channels_las
 template <typename Bits, typename Flip>
 void PixelSigns::flip_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
                           Bits* elements, const Flip& flip) const {
-  const std::size_t last = begin.size() - 1;
-  for (std::size_t axis = 0; axis <= last; ++axis) {
-    if (begin[axis] >= end[axis]) return;
-  }
-  const std::int64_t run = end[last] - begin[last], step = pixel_step_[last];
-  std::vector<std::int64_t> at(begin.begin(), begin.end());
+  const std::int64_t run = end.back() - begin.back(), step = pixel_step_.back();
   std::int64_t group = -1;  // whose bits are at hand
   PhiloxCounter bits{};
   const auto is_negative = [&](std::int64_t pixel) {
     if (pixel / kBits != group) bits = numbers_at(group = pixel / kBits, kSigns, seed_);
-    return is_set(bits, pixel % kBits);
+    const std::int64_t i = pixel % kBits;
+    return (bits[static_cast<std::size_t>(i / 32)] >> (i % 32) & 1) != 0;
   };
-  for (;;) {
-    std::int64_t pixel = 0;
-    for (std::size_t axis = 0; axis <= last; ++axis) pixel += pixel_step_[axis] * at[axis];
+  for_each_run(begin, end, [&](std::span<const std::int64_t> at) {
+    const std::int64_t pixel =
+        std::inner_product(at.begin(), at.end(), pixel_step_.begin(), std::int64_t{0});
     if (step == 0) {
       if (is_negative(pixel)) std::for_each_n(elements, run, flip);
     } else {
@@ -55,13 +49,7 @@ void PixelSigns::flip_box(std::span<const std::int64_t> begin, std::span<const s
       }
     }
     elements += run;
-    std::size_t axis = last;
-    while (axis > 0 && ++at[axis - 1] == end[axis - 1]) {
-      at[axis - 1] = begin[axis - 1];
-      --axis;
-    }
-    if (axis == 0) return;
-  }
+  });
 }
 
 void PixelSigns::apply(DType dtype, std::span<const std::int64_t> begin,
