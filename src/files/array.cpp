@@ -28,9 +28,7 @@ void for_each_part(std::span<const std::int64_t> shape, std::int64_t most_elemen
   std::size_t cut = shape.size();
   std::int64_t inner = 1;
   while (cut > 0 && inner <= most_elements / shape[cut - 1]) inner *= shape[--cut];
-  ArrayPart part;
-  part.begin.assign(shape.size(), 0);
-  part.end.assign(shape.begin(), shape.end());
+  ArrayPart part{std::vector<std::int64_t>(shape.size()), {shape.begin(), shape.end()}};
   if (cut == 0) {
     part.count = inner;
     return use(part);

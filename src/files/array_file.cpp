@@ -48,10 +48,6 @@ void check_kept(const ArrayTarget& target) {
       target.file, target.member.empty() ? std::vector<std::string>() : std::vector{target.member});
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
-
 }  // namespace
 
 ArrayTarget array_target(const std::string& argument, bool raw) {
@@ -103,38 +99,27 @@ void check_array_output(const std::string& argument, const OutputOptions& option
 }
 
 struct ArrayFile::State {
-  ArrayTarget target;
   OutputFile file;
-  std::optional<NpzWriter> archive;
-
-  State(const ArrayTarget& t, const OutputOptions& options) : target(t), file(t.file, options) {}
+  std::optional<NpzWriter> archive = {};
 };
 
 ArrayFile::ArrayFile(const std::string& argument, DType dtype, std::span<const std::int64_t> shape,
                      const OutputOptions& options) {
   const ArrayTarget target = array_target(argument, options.raw);
   check_kept(target);
-  state_ = std::make_unique<State>(target, options);
+  state_.reset(new State{OutputFile(target.file, options)});
   const auto bytes =
       static_cast<std::uint64_t>(checked_product(shape).value() * dtype_bytes(dtype));
   const std::string npy = npy_header_text(dtype, shape);
-  switch (target.format) {
-    case ArrayFormat::npy:
-      state_->file.write(npy.data(), npy.size());
-      break;
-    case ArrayFormat::npz:
-      state_->archive.emplace(state_->file);
-      state_->archive->begin(target.member, npy.size() + bytes);
-      state_->archive->append(bytes_of(npy));
-      break;
-    case ArrayFormat::safetensors: {
-      const std::string header = safetensors_header(target.member, dtype, shape, bytes);
-      state_->file.write(header.data(), header.size());
-      break;
-    }
-    case ArrayFormat::raw:
-      break;
+  if (target.format == ArrayFormat::npz) {
+    state_->archive.emplace(state_->file);
+    state_->archive->begin(target.member, npy.size() + bytes);
   }
+  if (target.format == ArrayFormat::raw) return;
+  const std::string header = target.format == ArrayFormat::safetensors
+                                 ? safetensors_header(target.member, dtype, shape, bytes)
+                                 : npy;
+  write(header.data(), header.size());
 }
 
 ArrayFile::~ArrayFile() = default;

@@ -60,8 +60,6 @@ class FileSource final : public ByteSource {
   void rename(std::string name) { name_ = std::move(name); }
 
  private:
-  [[noreturn]] void refuse_to_open(int error) const;
-
   int fd_ = -1;
   bool owned_ = true;       // not standard input
   bool regular_ = false;    // read by pread, so in any order

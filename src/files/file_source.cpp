@@ -20,14 +20,13 @@ constexpr std::size_t kMaxTextMiB = 256;                       // an endless dev
 
 }  // namespace
 
-// The kind says whether the file is at fault (missing, no permission) or the machine.
-void FileSource::refuse_to_open(int error) const {
-  throw Error(kind_of_failure(error), name(), ": cannot open: ", std::strerror(error));
-}
-
 FileSource::FileSource(const std::string& path, const std::string& prefix,
                        const std::string& expected)
     : ByteSource(prefix + (path == "-" ? "standard input" : path)), owned_(path != "-") {
+  // The kind says whether the file is at fault (missing, no permission) or the machine.
+  const auto refuse_to_open = [&](int error) {
+    throw Error(kind_of_failure(error), name(), ": cannot open: ", std::strerror(error));
+  };
   if (!owned_) {
     fd_ = STDIN_FILENO;
   } else {

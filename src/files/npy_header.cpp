@@ -19,11 +19,6 @@
 namespace convgrad {
 namespace {
 
-template <typename... Parts>
-[[noreturn]] void refuse(std::string_view name, const Parts&... parts) {
-  bad_input(name, ": ", parts...);
-}
-
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::int64_t kVersionBytes = 8;  // magic, major, minor
 
@@ -57,17 +52,6 @@ constexpr std::pair<std::string_view, std::string_view> kStarts[] = {
     {"\x80\x02\x8a\x0al\xfc", kTorchFile},  // a pickle of its magic number comes first
     {"\x80", "a Python pickle (save the array with numpy.save)"},
 };
-
-void check_magic(std::span<const std::byte> bytes, std::string_view name) {
-  if (bytes.empty()) refuse(name, "is empty, expected a .npy file");
-  const std::string_view start(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const std::string_view magic = start.substr(0, kMagic.size());
-  if (kMagic.starts_with(magic)) return;
-  refuse_other_format(start, name);
-  refuse(name, "starts with \"", printable(magic),
-         "\", so it is not a .npy file (expected one from ",
-         "numpy.save; for elements alone add dtype and shape, FILE:float32[8,56,56,64])");
-}
 
 constexpr std::pair<char, std::string_view> kKinds[] = {
     {'f', "float"},
@@ -155,8 +139,8 @@ void parse_dtype(NpyHeader& header, std::string_view name) {
                        (is_one_of("fiuV", header.kind) && bytes <= 8 && std::has_single_bit(bytes));
   if (has_size && is_read) return;  // files of parts have a text, S
   if (is_one_of(has_size ? "fiucVUMmO" : "MmO", header.kind)) refuse_dtype(header, name);
-  refuse(name, "damaged header: descr is '", printable(header.descr),
-         "', which is no dtype, expected one such as '<f4'");
+  bad_input(name, ": damaged header: descr is '", printable(header.descr),
+            "', which is no dtype, expected one such as '<f4'");
 }
 
 constexpr std::size_t kMaxAxes = 64;  // numpy 2's limit
@@ -189,12 +173,12 @@ class DictParser {
   [[noreturn]] void fail(std::string_view expected) const {
     std::string found = "it ends too early";
     if (!rest().empty()) found = cat("found \"", printable(rest(), 30), "\"");
-    refuse(name_, "damaged header: ", found, " at character ", at_, ", expected ", expected);
+    bad_input(name_, ": damaged header: ", found, " at character ", at_, ", expected ", expected);
   }
 
   [[noreturn]] void refuse_key(std::string_view what, std::string_view key) const {
-    refuse(name_, "damaged header: ", what, " '", printable(key),
-           "', expected the keys descr, fortran_order and shape");
+    bad_input(name_, ": damaged header: ", what, " '", printable(key),
+              "', expected the keys descr, fortran_order and shape");
   }
 
   bool next_is(std::string_view word) {
@@ -269,17 +253,25 @@ class DictParser {
 void check_header_is_there(std::span<const std::byte> bytes, std::int64_t wanted,
                            std::string_view name) {
   if (std::ssize(bytes) >= wanted) return;
-  refuse(name, "ends after ", bytes.size(), " bytes, within the .npy header; it is truncated");
+  bad_input(name, ": ends after ", bytes.size(), " bytes, within the .npy header; it is truncated");
 }
 
 // Finds from the first kVersionBytes where the dictionary starts: 10 (format 1.0) or 12 (2.0, 3.0).
 std::int64_t dictionary_offset(std::span<const std::byte> bytes, std::string_view name) {
-  check_magic(bytes, name);
+  if (bytes.empty()) bad_input(name, ": is empty, expected a .npy file");
+  const std::string_view start(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view magic = start.substr(0, kMagic.size());
+  if (!kMagic.starts_with(magic)) {
+    refuse_other_format(start, name);
+    bad_input(name, ": starts with \"", printable(magic),
+              "\", so it is not a .npy file (expected one from ",
+              "numpy.save; for elements alone add dtype and shape, FILE:float32[8,56,56,64])");
+  }
   check_header_is_there(bytes, kVersionBytes, name);
   const unsigned major = byte_at(bytes, 6);
   const unsigned minor = byte_at(bytes, 7);
   if (major < 1 || major > 3 || minor != 0) {
-    refuse(name, "is .npy format ", major, ".", minor, ", expected 1.0, 2.0 or 3.0");
+    bad_input(name, ": is .npy format ", major, ".", minor, ", expected 1.0, 2.0 or 3.0");
   }
   return major == 1 ? 10 : 12;
 }
@@ -291,8 +283,8 @@ std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view n
   const auto length = static_cast<std::int64_t>(
       little_endian(bytes.first(static_cast<std::size_t>(begin)).subspan(kVersionBytes)));
   if (length > kMaxNpyHeaderBytes) {
-    refuse(name, "has a header of ", length, " bytes, expected at most ", kMaxNpyHeaderBytes,
-           "; the file is damaged, or a structured array");
+    bad_input(name, ": has a header of ", length, " bytes, expected at most ", kMaxNpyHeaderBytes,
+              "; the file is damaged, or a structured array");
   }
   return begin + length;
 }
@@ -304,10 +296,10 @@ void count_elements(NpyHeader& header, std::string_view name) {
   if (!bytes || !checked_add(*bytes, header.data_offset)) {
     std::string shape;
     for (const std::int64_t extent : header.shape) shape += cat(shape.empty() ? "" : ", ", extent);
-    refuse(name, "shape (", printable(shape, 100), ") with ", header.item_bytes,
-           " bytes per element is more than 2^63 - 1 bytes",
-           Hint(header.format == NpyHeader::Format::raw ? "correct the shape in the name"
-                                                        : "the header is damaged"));
+    bad_input(name, ": shape (", printable(shape, 100), ") with ", header.item_bytes,
+              " bytes per element is more than 2^63 - 1 bytes",
+              Hint(header.format == NpyHeader::Format::raw ? "correct the shape in the name"
+                                                           : "the header is damaged"));
   }
   header.element_count = *count;
   header.payload_bytes = *bytes;
@@ -358,8 +350,8 @@ std::vector<std::int64_t> extents_of(std::string_view list, const std::string& a
 void refuse_other_format(std::string_view start, std::string_view name) {
   for (const auto& [prefix, what] : kStarts) {
     if (!start.starts_with(prefix)) continue;
-    refuse(name, "starts with \"", printable(start.substr(0, kMagic.size())), "\", so it is ",
-           what);
+    bad_input(name, ": starts with \"", printable(start.substr(0, kMagic.size())), "\", so it is ",
+              what);
   }
 }
 
@@ -370,7 +362,7 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
   const auto end = static_cast<std::size_t>(header.data_offset);
   check_header_is_there(bytes, header.data_offset, name);
   if (byte_at(bytes, end - 1) == '\r') {
-    refuse(name, "has a header that ends with \\r, so it is ", kConverted);
+    bad_input(name, ": has a header that ends with \\r, so it is ", kConverted);
   }
   header.major = static_cast<int>(byte_at(bytes, 6));
   DictParser({reinterpret_cast<const char*>(bytes.data()) + begin, end - begin}, header, name)

@@ -159,7 +159,6 @@ void swap_bytes(std::byte* bytes, std::size_t count, std::size_t unit) {
 
 struct NpyReader::State {
   std::unique_ptr<ByteSource> source;
-  bool seekable = false;      // the source's
   std::int64_t position = 0;  // of a stream: payload bytes taken from it
   MallocBytes held;           // of a stream: the payload from held_from on
   std::int64_t held_from = 0;
@@ -168,57 +167,37 @@ struct NpyReader::State {
   std::optional<DType> given;  // boxes are widened to it
   Change change;               // or none
 
-  explicit State(TensorSource opened)
-      : source(std::move(opened.bytes)), seekable(source->seekable()) {
+  explicit State(TensorSource opened) : source(std::move(opened.bytes)) {
     if (opened.header) {
       header = *std::move(opened.header);
       return;
     }
     header = read_npy_header(*source);
-    check_size();
-  }
-
-  const std::string& name() const { return source->name(); }
-  template <typename... Parts>
-  [[noreturn]] void refuse(const Parts&... parts) const {
-    source->refuse(parts...);
-  }
-
-  void check_size() const {
     const std::int64_t expected = header.data_offset + header.payload_bytes;
     const std::int64_t bytes = source->size();
     if (bytes == ByteSource::kUnknown || bytes == expected) return;
-    refuse("has ", bytes, " bytes, but its header announces ", header.data_offset, " + ",
-           header.element_count, " x ", header.item_bytes, " = ", expected, "; it is ",
-           bytes < expected ? "truncated, copy or write it again"
-                            : "followed by other bytes, expected exactly one array");
+    source->refuse("has ", bytes, " bytes, but its header announces ", header.data_offset, " + ",
+                   header.element_count, " x ", header.item_bytes, " = ", expected, "; it is ",
+                   bytes < expected ? "truncated, copy or write it again"
+                                    : "followed by other bytes, expected exactly one array");
   }
 
-  // Reads count bytes of the payload of a source that is read in any order.
-  void read_payload(std::byte* out, std::int64_t offset, std::int64_t count) {
-    const std::int64_t begin = header.data_offset + offset;
-    const std::int64_t got = source->read(out, count, begin);
-    if (got == count) return;
-    refuse("shrank while it was read: it had ", source->size(), " bytes, now it ends at ",
-           begin + got);
-  }
-
-  // Reads the elements that axes describe, in C order, from payload element first on.
+  // Reads the elements that axes describe, in C order, from payload element first on, of a source
+  // that is read in any order.
   void gather(std::span<const BoxAxis> axes, std::int64_t first, std::byte* out) {
     const std::int64_t item = header.item_bytes;
     if (is_run(axes)) {
-      return read_payload(out, first * item, (axes.empty() ? 1 : axes[0].count) * item);
+      const std::int64_t count = (axes.empty() ? 1 : axes[0].count) * item;
+      const std::int64_t begin = header.data_offset + first * item;
+      const std::int64_t got = source->read(out, count, begin);
+      if (got == count) return;
+      source->refuse("shrank while it was read: it had ", source->size(), " bytes, now it ends at ",
+                     begin + got);
     }
     const BoxAxis axis = axes[0];
     for (std::int64_t i = 0; i < axis.count; ++i) {
       gather(axes.subspan(1), first + i * axis.file_stride, out + i * axis.out_stride * item);
     }
-  }
-
-  // Tells whether the file is in another order than C: where two axes are longer than 1.
-  bool is_turned() const {
-    return header.fortran_order && header.element_count > 0 &&
-           std::ranges::count_if(header.shape, [](std::int64_t n) { return n > 1; }) > 1;
   }
 
   void read_from_stream(const Box& box, std::byte* out) {
@@ -228,8 +207,8 @@ struct NpyReader::State {
     }
     if (!held) hold_rest();
     if (box.first * item < held_from) {
-      refuse("is a stream, and a part that has gone by is needed again",
-             Hint("save it as a .npy file first"));
+      source->refuse("is a stream, and a part that has gone by is needed again",
+                     Hint("save it as a .npy file first"));
     }
     convert_s += seconds_of([&] {
       scatter(held.get() + (box.first * item - held_from), out, box.axes,
@@ -247,7 +226,7 @@ struct NpyReader::State {
          size += std::min(rest - size, size)) {
       void* grown = std::realloc(held.get(), static_cast<std::size_t>(size));
       if (grown == nullptr) {
-        throw Error(ErrorKind::runtime, name(),
+        throw Error(ErrorKind::runtime, source->name(),
                     ": out of memory: a stream (or deflated member) that is not read in "
                     "order, or in Fortran order, needs ",
                     rest, " bytes", Hint("save it as a .npy file first"));
@@ -264,8 +243,8 @@ struct NpyReader::State {
     const std::int64_t got = source->read(out, count, header.data_offset + position);
     position += got;
     if (got == count) return;
-    refuse("ends after ", position, " of ", header.payload_bytes,
-           " payload bytes; it is truncated");
+    source->refuse("ends after ", position, " of ", header.payload_bytes,
+                   " payload bytes; it is truncated");
   }
 
   // Reads to the end also what nobody asked for: only then is the size known to be right, and a
@@ -277,9 +256,9 @@ struct NpyReader::State {
     }
     if (source->read(bytes.data(), 1, header.data_offset + position) == 0) return;
     const bool is_raw = header.format == NpyHeader::Format::raw;
-    refuse("goes on after the ", header.payload_bytes, " payload bytes that ",
-           is_raw ? "dtype and shape in its name make" : "its header announces",
-           ", expected exactly one array");
+    source->refuse("goes on after the ", header.payload_bytes, " payload bytes that ",
+                   is_raw ? "dtype and shape in its name make" : "its header announces",
+                   ", expected exactly one array");
   }
 };
 
@@ -289,20 +268,25 @@ NpyReader::~NpyReader() = default;
 NpyReader::NpyReader(NpyReader&&) noexcept = default;
 NpyReader& NpyReader::operator=(NpyReader&&) noexcept = default;
 
-const std::string& NpyReader::name() const { return state_->name(); }
+const std::string& NpyReader::name() const { return state_->source->name(); }
 const NpyHeader& NpyReader::header() const { return state_->header; }
-bool NpyReader::seekable() const { return state_->seekable; }
+bool NpyReader::seekable() const { return state_->source->seekable(); }
 
-bool NpyReader::needs_whole_payload() const { return state_->is_turned(); }
+// In Fortran order a file is in another one than C's where two axes are longer than 1.
+bool NpyReader::needs_whole_payload() const {
+  return header().fortran_order && header().element_count > 0 &&
+         std::ranges::count_if(header().shape, [](std::int64_t n) { return n > 1; }) > 1;
+}
 
 void NpyReader::take_for(DType dtype, std::string_view flag) {
   NpyHeader& header = state_->header;
   const bool unsure = header.kind == 'u' || header.kind == 'i' || header.kind == 'V';
   if (header.item_bytes != dtype_bytes(dtype) ||
       !(unsure || float_dtype(header, name()) == dtype)) {
-    state_->refuse("dtype '", printable(header.descr), "' cannot be ", dtype_name(dtype), ", as ",
-                   flag, " says, expected integers or raw bytes of ", dtype_bytes(dtype),
-                   dtype_bytes(dtype) == 1 ? " byte" : " bytes", Hint("leave the flag out"));
+    state_->source->refuse("dtype '", printable(header.descr), "' cannot be ", dtype_name(dtype),
+                           ", as ", flag, " says, expected integers or raw bytes of ",
+                           dtype_bytes(dtype), dtype_bytes(dtype) == 1 ? " byte" : " bytes",
+                           Hint("leave the flag out"));
   }
   header.dtype = dtype;
 }
@@ -329,10 +313,10 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   auto* const whole = static_cast<std::byte*>(out);
   std::byte* const bytes = whole + box.count * wider;
   // Elements are read into the end of the box's memory, from where they are widened in place.
-  if (state_->seekable && !state_->is_turned()) {
+  if (seekable() && !needs_whole_payload()) {
     state_->gather(box.axes, box.first, bytes);
   } else {
-    if (state_->seekable && !state_->held) state_->hold_rest();
+    if (seekable() && !state_->held) state_->hold_rest();
     state_->read_from_stream(box, bytes);
   }
   const std::size_t unit = swap_unit(header);
@@ -348,11 +332,11 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
 double NpyReader::convert_seconds() const { return state_->convert_s; }
 
 void NpyReader::hold() {
-  if (!state_->seekable && !state_->held) state_->hold_rest();
+  if (!seekable() && !state_->held) state_->hold_rest();
 }
 
 void NpyReader::finish() {
-  if (!state_->seekable) state_->finish_stream();
+  if (!seekable()) state_->finish_stream();
   state_->source->finish();
 }
 
@@ -361,7 +345,6 @@ void NpyReader::read_all(void* out) {
   finish();
 }
 
-// This is for TensorFlow's filter_sizes tensor.
 std::vector<std::int64_t> read_npy_integers(const std::string& path) {
   constexpr std::int64_t kMaxCount = 16;
   NpyReader reader(path);

@@ -45,13 +45,6 @@ void add_common(Record& record, std::uint32_t crc, const std::string& name) {
   record.add(kInZip64).add(kInZip64).add(static_cast<U16>(name.size()));
 }
 
-// Returns the CRC-32 of ZIP, of what came before and these bytes. `before` is 0 for the first.
-U32 crc_of(U32 before, std::span<const std::byte> bytes) {
-  if (bytes.empty()) return before;  // zlib takes a null pointer for the beginning
-  return static_cast<U32>(
-      ::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
-
 }  // namespace
 
 void NpzWriter::write(std::span<const std::byte> bytes) {
@@ -73,7 +66,10 @@ void NpzWriter::begin(const std::string& name, std::uint64_t bytes) {
 }
 
 void NpzWriter::append(std::span<const std::byte> piece) {
-  members_.back().crc = crc_of(members_.back().crc, piece);
+  if (piece.empty()) return;  // zlib takes a null pointer for the beginning
+  U32& crc = members_.back().crc;
+  crc =
+      static_cast<U32>(::crc32_z(crc, reinterpret_cast<const Bytef*>(piece.data()), piece.size()));
   write(piece);
 }
 

@@ -82,25 +82,6 @@ SafeTensor tensor_of(const std::string& key, const Json& json, std::string_view 
                 ", expected its dtype, shape and data_offsets");
 }
 
-// Takes the tensors out of a header, one by one: a document of all would be many times as large.
-std::vector<SafeTensor> tensors_in(std::string_view json, std::string_view name) {
-  std::vector<SafeTensor> tensors;
-  const auto take = [&](const std::string& key, std::int64_t, const Json& value) {
-    if (key != "__metadata__") tensors.push_back(tensor_of(key, value, name));
-  };
-  try {
-    const Json outside = read_json(std::string(json), take);
-    if (!outside.is_object()) refuse_header(name, "it is no object of tensors");
-  } catch (const JsonError& error) {
-    if (error.fault == JsonError::Fault::key_twice) {
-      refuse_header(name, "'", printable(error.key), "' comes twice");
-    }
-    refuse_header(name, "no JSON at byte ", error.byte,
-                  ", expected what safetensors' save_file writes");
-  }
-  return tensors;
-}
-
 // Elements times bytes each must be the payload, where the dtype is known.
 void check_size(const SafeTensor& tensor, std::string_view name) {
   const Dtype* const dtype = find_dtype(tensor.dtype);
@@ -117,7 +98,6 @@ void check_size(const SafeTensor& tensor, std::string_view name) {
 void check_offsets(const std::vector<SafeTensor>& tensors, std::int64_t payload_bytes,
                    std::string_view name) {
   std::vector<const SafeTensor*> sorted;
-  sorted.reserve(tensors.size());
   for (const SafeTensor& tensor : tensors) sorted.push_back(&tensor);
   std::ranges::sort(sorted, {}, [](const SafeTensor* t) { return std::pair(t->begin, t->end); });
   std::int64_t end = 0;
@@ -150,7 +130,21 @@ std::int64_t header_bytes(std::span<const std::byte> start) {
 
 std::vector<SafeTensor> parse_safetensors_header(std::string_view json, std::int64_t payload_bytes,
                                                  std::string_view name) {
-  std::vector<SafeTensor> tensors = tensors_in(json, name);
+  std::vector<SafeTensor> tensors;
+  // They are taken one by one: a document of all would be many times as large.
+  const auto take = [&](const std::string& key, std::int64_t, const Json& value) {
+    if (key != "__metadata__") tensors.push_back(tensor_of(key, value, name));
+  };
+  try {
+    const Json outside = read_json(std::string(json), take);
+    if (!outside.is_object()) refuse_header(name, "it is no object of tensors");
+  } catch (const JsonError& error) {
+    if (error.fault == JsonError::Fault::key_twice) {
+      refuse_header(name, "'", printable(error.key), "' comes twice");
+    }
+    refuse_header(name, "no JSON at byte ", error.byte,
+                  ", expected what safetensors' save_file writes");
+  }
   for (const SafeTensor& tensor : tensors) check_size(tensor, name);
   check_offsets(tensors, payload_bytes, name);
   return tensors;

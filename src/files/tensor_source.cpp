@@ -1,6 +1,5 @@
 #include "files/tensor_source.hpp"
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <span>
@@ -34,12 +33,6 @@ Container container_of(FileSource& file, const std::string& path) {
   return has_extension(path, ".safetensors") ? Container::safetensors : Container::none;
 }
 
-std::vector<std::string> names_of(const Safetensors& archive) {
-  std::vector<std::string> names;
-  for (const SafeTensor& tensor : archive.tensors) names.push_back(tensor.name);
-  return names;
-}
-
 // Opens the elements alone. A file's size must be theirs; a stream's is known at its end.
 TensorSource open_raw(std::unique_ptr<FileSource> file, const std::string& text,
                       const std::string& argument) {
@@ -53,17 +46,6 @@ TensorSource open_raw(std::unique_ptr<FileSource> file, const std::string& text,
   }
   file->rename(argument);
   return {std::move(file), std::move(header)};
-}
-
-[[noreturn]] void refuse_no_archive(FileSource& file, const std::string& argument) {
-  if (!file.seekable()) {
-    file.refuse("is a stream, but an archive is not read front to back",
-                Hint("save it to a file first"));
-  }
-  if (file.size() == 0) file.refuse("is empty, expected a .npz or .safetensors archive");
-  bad_input(argument, ": no such file, and ", file.name(),
-            " is no archive (.npz or .safetensors) whose arrays could be named",
-            Hint("elements alone need dtype and shape, ", file.name(), ":float32[8,56,56,64]"));
 }
 
 std::string shortened(const std::string& name, std::size_t most_bytes) {
@@ -87,9 +69,7 @@ std::string some(const std::vector<std::string>& names) {
 // torch.save and torch.jit.save pickle what is not numbers into this member of the zip archive.
 void refuse_torch_file(const std::string& file, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    if (name == "data.pkl" || name.ends_with("/data.pkl")) {
-      bad_input(file, ": is ", kTorchFile);
-    }
+    if (name == "data.pkl" || name.ends_with("/data.pkl")) bad_input(file, ": is ", kTorchFile);
   }
 }
 
@@ -169,7 +149,10 @@ TensorArchive::~TensorArchive() = default;
 TensorArchive::TensorArchive(TensorArchive&&) noexcept = default;
 
 std::vector<std::string> TensorArchive::names(bool arrays_only) const {
-  return state_->zip ? zip_array_names(*state_->zip, arrays_only) : names_of(state_->tensors);
+  if (state_->zip) return zip_array_names(*state_->zip, arrays_only);
+  std::vector<std::string> names;
+  for (const SafeTensor& tensor : state_->tensors.tensors) names.push_back(tensor.name);
+  return names;
 }
 
 TensorSource TensorArchive::open(const std::string& member) const {
@@ -177,9 +160,7 @@ TensorSource TensorArchive::open(const std::string& member) const {
   if (state_->zip) return {open_zip_member(state_->zip, member, argument), std::nullopt};
   auto file = std::make_unique<FileSource>(path_);
   const auto found = state_->places.find(member);
-  if (found == state_->places.end()) {
-    refuse_missing_array(file->name(), member, names_of(state_->tensors));
-  }
+  if (found == state_->places.end()) refuse_missing_array(file->name(), member, names());
   file->rename(argument);
   return {std::move(file), npy_header_of(*found->second, state_->tensors.data_offset, argument)};
 }
@@ -189,8 +170,15 @@ TensorSource open_tensor(const std::string& argument) {
   auto file = std::make_unique<FileSource>(name.file);
   if (is_raw(name)) return open_raw(std::move(file), *name.member, argument);
   if (container_of(*file, name.file) == Container::none) {
-    if (name.member) refuse_no_archive(*file, argument);
-    return {std::move(file), std::nullopt};
+    if (!name.member) return {std::move(file), std::nullopt};
+    if (!file->seekable()) {
+      file->refuse("is a stream, but an archive is not read front to back",
+                   Hint("save it to a file first"));
+    }
+    if (file->size() == 0) file->refuse("is empty, expected a .npz or .safetensors archive");
+    bad_input(argument, ": no such file, and ", file->name(),
+              " is no archive (.npz or .safetensors) whose arrays could be named",
+              Hint("elements alone need dtype and shape, ", file->name(), ":float32[8,56,56,64]"));
   }
   const TensorArchive archive(name.file);
   if (!name.member) refuse_whole_archive(file->name(), archive.names(false));

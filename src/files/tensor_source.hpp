@@ -78,7 +78,7 @@ class TensorArchive {
 bool is_archive(const std::string& file);
 
 // A zip archive that is open, for one or many of its members.
-class ZipArchive;
+struct ZipArchive;
 std::shared_ptr<ZipArchive> open_zip_archive(std::unique_ptr<FileSource> file);
 
 // Lists the members of a zip archive (.npz) but folders, or those that end with .npy alone, in the

@@ -28,16 +28,11 @@ class ZipInput {
   ZipInput& operator=(const ZipInput&) = delete;
 
   FileSource& file() const { return file_; }
-  // Returns null and sets *error if there is no memory.
-  zip_source_t* new_source(zip_error_t* error) {
-    return zip_source_function_create(on_command, this, error);
-  }
   // Throws what a read threw, if one did.
   void rethrow() const {
     if (failure_) std::rethrow_exception(failure_);
   }
 
- private:
   // libzip is C: nothing may be thrown through it.
   static zip_int64_t on_command(void* self, void* data, zip_uint64_t length,
                                 zip_source_cmd_t command) {
@@ -51,6 +46,7 @@ class ZipInput {
     }
   }
 
+ private:
   zip_int64_t handle(void* data, zip_uint64_t length, zip_source_cmd_t command) {
     switch (command) {
       case ZIP_SOURCE_OPEN:
@@ -105,27 +101,20 @@ class ZipInput {
   std::exception_ptr failure_;
 };
 
-struct DiscardZip {
+struct Close {
   void operator()(zip_t* zip) const { zip_discard(zip); }
-};
-struct CloseMember {
   void operator()(zip_file_t* member) const { zip_fclose(member); }
 };
-using Zip = std::unique_ptr<zip_t, DiscardZip>;
-using ZipFile = std::unique_ptr<zip_file_t, CloseMember>;
+using Zip = std::unique_ptr<zip_t, Close>;
+using ZipFile = std::unique_ptr<zip_file_t, Close>;
 
-// Tells whether memory was missing for a call of libzip before which errno was 0. libzip itself
-// takes that for "Not a zip archive" in some places.
-bool memory_was_missing(zip_error_t* error) {
-  constexpr int kZlibMemory = -4;  // Z_MEM_ERROR
-  return errno == ENOMEM || (zip_error_system_type(error) == ZIP_ET_ZLIB &&
-                             zip_error_code_system(error) == kZlibMemory);
-}
-
-// The kind says whether the archive is at fault or the machine.
+// The kind says whether the archive is at fault or the machine. Before libzip's call errno was 0,
+// as it takes missing memory for "Not a zip archive" in some places.
 [[noreturn]] void refuse(const ZipInput& input, const std::string& name, std::string_view what,
                          zip_error_t* error) {
-  const bool memory = memory_was_missing(error);
+  constexpr int kZlibMemory = -4;  // Z_MEM_ERROR
+  const bool memory = errno == ENOMEM || (zip_error_system_type(error) == ZIP_ET_ZLIB &&
+                                          zip_error_code_system(error) == kZlibMemory);
   input.rethrow();
   if (memory) throw std::bad_alloc();
   const int system = zip_error_system_type(error) == ZIP_ET_SYS ? zip_error_code_system(error) : 0;
@@ -167,7 +156,7 @@ Zip open_zip(ZipInput& input) {
   zip_error_init(&error);
   const std::unique_ptr<zip_error_t, void (*)(zip_error_t*)> text(&error, zip_error_fini);
   errno = 0;
-  zip_source_t* const source = input.new_source(&error);
+  zip_source_t* const source = zip_source_function_create(ZipInput::on_command, &input, &error);
   if (source == nullptr) refuse(input, input.file().name(), kWhat, &error);
   Zip zip(zip_open_from_source(source, ZIP_RDONLY, &error));
   if (!zip) {
@@ -240,42 +229,35 @@ zip_stat_t checked_stat(zip_t* zip, zip_uint64_t index, std::int64_t archive_byt
 
 }  // namespace
 
-class ZipArchive {
- public:
-  explicit ZipArchive(std::unique_ptr<FileSource> file)
-      : file_(std::move(file)),
-        input_(*file_),
-        zip_(open_zip(input_)),
-        entries_(entry_names(zip_.get())) {
-    for (std::size_t i = 0; i < entries_.size(); ++i) places_.emplace(entries_[i], i);
+struct ZipArchive {
+  explicit ZipArchive(std::unique_ptr<FileSource> opened)
+      : file(std::move(opened)),
+        input(*file),
+        zip(open_zip(input)),
+        entries(entry_names(zip.get())) {
+    for (std::size_t i = 0; i < entries.size(); ++i) places.emplace(entries[i], i);
   }
-
-  const FileSource& file() const { return *file_; }
-  const ZipInput& input() const { return input_; }
-  zip_t* zip() const { return zip_.get(); }
-  const std::vector<std::string>& entries() const { return entries_; }
 
   zip_uint64_t find(const std::string& member) const {
     // numpy.load looks for the exact name first, too.
     for (const std::string& wanted : {member, cat(member, kSuffix)}) {
-      const auto [first, last] = places_.equal_range(wanted);
+      const auto [first, last] = places.equal_range(wanted);
       if (first == last || member.empty()) continue;
       const auto count = std::distance(first, last);
       if (count > 1) {
-        file_->refuse("has ", count, " members called '", wanted, "', expected one",
-                      Hint("write it again"));
+        file->refuse("has ", count, " members called '", wanted, "', expected one",
+                     Hint("write it again"));
       }
       return first->second;
     }
-    refuse_missing_array(file_->name(), member, array_names(entries_, false));
+    refuse_missing_array(file->name(), member, array_names(entries, false));
   }
 
- private:
-  std::unique_ptr<FileSource> file_;
-  ZipInput input_;
-  Zip zip_;
-  std::vector<std::string> entries_;
-  std::unordered_multimap<std::string, zip_uint64_t> places_;
+  std::unique_ptr<FileSource> file;
+  ZipInput input;
+  Zip zip;
+  std::vector<std::string> entries;
+  std::unordered_multimap<std::string, zip_uint64_t> places;
 };
 
 namespace {
@@ -285,7 +267,7 @@ class ZipMember final : public ByteSource {
   ZipMember(std::shared_ptr<ZipArchive> archive, const std::string& member, std::string name)
       : ByteSource(std::move(name)), archive_(std::move(archive)), index_(archive_->find(member)) {
     const zip_stat_t stat =
-        checked_stat(archive_->zip(), index_, archive_->file().size(), this->name());
+        checked_stat(archive_->zip.get(), index_, archive_->file->size(), this->name());
     size_ = static_cast<std::int64_t>(stat.size);
     stored_ = stat.comp_method == ZIP_CM_STORE;
     open();
@@ -327,15 +309,14 @@ class ZipMember final : public ByteSource {
  private:
   void open() {
     errno = 0;
-    file_.reset(zip_fopen_index(archive_->zip(), index_, 0));
-    if (!file_) {
-      convgrad::refuse(archive_->input(), name(), "damaged", zip_get_error(archive_->zip()));
-    }
+    zip_t* const zip = archive_->zip.get();
+    file_.reset(zip_fopen_index(zip, index_, 0));
+    if (!file_) convgrad::refuse(archive_->input, name(), "damaged", zip_get_error(zip));
     position_ = 0;
     in_order_ = true;
   }
   [[noreturn]] void fail() {
-    convgrad::refuse(archive_->input(), name(), "damaged", zip_file_get_error(file_.get()));
+    convgrad::refuse(archive_->input, name(), "damaged", zip_file_get_error(file_.get()));
   }
 
   std::shared_ptr<ZipArchive> archive_;
@@ -354,7 +335,7 @@ std::shared_ptr<ZipArchive> open_zip_archive(std::unique_ptr<FileSource> file) {
 }
 
 std::vector<std::string> zip_array_names(const ZipArchive& archive, bool npy_only) {
-  return array_names(archive.entries(), npy_only);
+  return array_names(archive.entries, npy_only);
 }
 
 std::unique_ptr<ByteSource> open_zip_member(std::shared_ptr<ZipArchive> archive,
