@@ -68,7 +68,7 @@ struct DeviceMemory {
 };
 
 // The schedule says how the sum is cut and in which order it is added up. The problem and the
-// algorithm alone decide all but the blocks and the part of the batch.
+// algorithm alone decide all but the blocks and the part of the batch, and so the result's bits.
 struct Schedule {
   ChunkGrid chunks;
   SliceGrid slices;
@@ -110,9 +110,7 @@ std::int64_t reference_bytes(const WgradProblem& problem);
 
 // Returns a plan, or why there is none: Error(unavailable) if the algorithm cannot compute the
 // problem, Error(runtime) if the memory that it needs is over the limit. Throws Error(usage) for
-// what no problem could have, an unknown algorithm or a batch that cannot be cut as asked for. Of
-// what it decides only threads, blocks and the part of the batch depend on the options, so the bits
-// of the result depend on the problem and the algorithm alone.
+// what no problem could have, an unknown algorithm or a batch that cannot be cut as asked for.
 Feasible<Plan> find_plan(const WgradProblem& problem, const Machine& machine,
                          const PlanOptions& options);
 // Throws if there is none.

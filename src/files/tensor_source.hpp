@@ -1,6 +1,5 @@
 // tensor_source.hpp - how an argument names a tensor, and what opens it: FILE.npy, FILE.npz:NAME,
-// FILE.safetensors:NAME, - (standard input), or FILE:DTYPE[EXTENTS] (elements alone; FILE may be
-// -).
+// FILE.safetensors:NAME, - (standard input), or FILE:DTYPE[EXTENTS] (elements alone, also of -).
 #pragma once
 
 #include <memory>
