@@ -1,6 +1,5 @@
 // reference.cpp - sums the definition term by term.
 #include <algorithm>
-#include <cmath>
 
 #include "base/buffer.hpp"
 #include "base/integers.hpp"
@@ -12,27 +11,8 @@
 namespace convgrad {
 namespace {
 
-template <typename Number>
-Number* from(std::vector<Number>& numbers, std::int64_t first) {
-  return numbers.empty() ? nullptr : numbers.data() + first;
-}
-
 // The sums of an element take kElementBytes; kCachedBytes are a part of a core's second cache.
 constexpr std::int64_t kElementBytes = 72, kCachedBytes = std::int64_t{512} << 10;
-
-// Holds the terms that are added next: where the pixels' input channels are, and dy of a group.
-template <typename Scalar>
-struct Pending {
-  explicit Pending(std::int64_t channels)
-      : dy(kBatchPixels * channels * 8, "the reference's pixels"),
-        plain(kBatchPixels * channels * 4, "the reference's pixels") {}
-  // Rows are aligned, as vectors of processors like it.
-  double* dy_row(std::int64_t row) const { return dy.as<double>() + row; }
-  float* plain_row(std::int64_t row) const { return plain.as<float>() + row; }
-  std::int64_t pixels = 0;
-  const Scalar* x[kBatchPixels] = {};
-  Buffer dy, plain;
-};
 
 }  // namespace
 
@@ -72,10 +52,12 @@ std::int64_t ReferenceSum::memory_bytes(const WgradProblem& problem,
 }
 
 TermSums ReferenceSum::sums_from(std::int64_t cell) {
-  return {from(run_, cell),       from(compensation_, cell), from(expected_.magnitudes, cell),
-          from(squares_, cell),   from(walk_, cell),         from(terms_, cell),
-          from(plain_run_, cell), from(plain_error_, cell),  from(expected_.values, cell),
-          from(plain_, cell)};
+  const auto of = [cell](auto& numbers) {
+    return numbers.empty() ? nullptr : numbers.data() + cell;
+  };
+  return {
+      of(run_),   of(compensation_), of(expected_.magnitudes), of(squares_),         of(walk_),
+      of(terms_), of(plain_run_),    of(plain_error_),         of(expected_.values), of(plain_)};
 }
 
 template <typename Scalar>
@@ -84,35 +66,37 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
   const std::int64_t Cg = pb.group_c(), Kg = pb.group_k();
   const std::int64_t longest = summation_ ? summation_->longest_sum : 0;
   const bool every = term_count(pb) < kLookedAtEach;
-  Pending<Scalar> next(Kg);
-  std::int64_t pixels = pixels_[static_cast<std::size_t>(at.tap)];
+  // These terms are added next: where the pixels' input channels are, and dy of the group, in
+  // memory that is aligned, as vectors of processors like it.
+  const Scalar* next_x[kBatchPixels] = {};
+  const Buffer next_dy(kBatchPixels * Kg * 8, "the reference's pixels");
+  const Buffer next_plain(kBatchPixels * Kg * 4, "the reference's pixels");
+  std::int64_t next = 0, pixels = pixels_[static_cast<std::size_t>(at.tap)];
   const auto add_pending = [&] {
-    const TermBatch batch = {next.pixels,       Kg,    next.dy_row(0),
-                             next.plain_row(0), every, pixels % kBatchPixels == 0};
+    const TermBatch batch = {
+        next, Kg, next_dy.as<double>(), next_plain.as<float>(), every, pixels % kBatchPixels == 0};
+    const bool ends = longest > 0 && pixels % longest == 0;
     for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
       double values[kBatchPixels];
-      for (std::int64_t i = 0; i < next.pixels; ++i) {
-        values[i] = to_double(next.x[i][(at.group * Cg + c) * block.x_strides.c]);
+      for (std::int64_t i = 0; i < next; ++i) {
+        values[i] = to_double(next_x[i][(at.group * Cg + c) * block.x_strides.c]);
       }
-      const std::int64_t cell = (at.tap * Cg + c) * pb.K + at.group * Kg;
-      add_batch(batch, values, sums_from(cell));
+      const TermSums sums = sums_from((at.tap * Cg + c) * pb.K + at.group * Kg);
+      add_batch(batch, values, sums);
+      if (ends) restart(sums, Kg);
     }
-    next.pixels = 0;
-    if (longest == 0 || pixels % longest != 0) return;
-    for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
-      restart(sums_from((at.tap * Cg + c) * pb.K + at.group * Kg), Kg);
-    }
+    next = 0;
   };
   const auto add_pixel = [&](const Scalar* x_at, const Scalar* dy_at) {
-    double* const row = next.dy_row(next.pixels * Kg);
-    float* const plain = next.plain_row(next.pixels * Kg);
+    double* const row = next_dy.as<double>() + next * Kg;
+    float* const plain = next_plain.as<float>() + next * Kg;
     const std::int64_t step = block.dy_strides.c;
     const Scalar* const first = dy_at + at.group * Kg * step;
     for (std::int64_t k = 0; k < Kg; ++k) {
       row[k] = to_double(first[k * step]);
       plain[k] = static_cast<float>(row[k]);
     }
-    next.x[next.pixels++] = x_at;
+    next_x[next++] = x_at;
     ++pixels;
     if (pixels % kBatchPixels == 0 || (longest > 0 && pixels % longest == 0)) add_pending();
   };
@@ -122,7 +106,7 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
                                 add_pixel(line.x + i * line.x_step, line.dy + i * line.dy_step);
                               }
                             });
-  if (next.pixels > 0) add_pending();
+  if (next > 0) add_pending();
   if (at.group == 0 && at.c_begin == 0) seen_[static_cast<std::size_t>(at.tap)] = pixels;
 }
 
