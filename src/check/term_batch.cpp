@@ -95,31 +95,27 @@ CONVGRAD_INLINE void add_terms(const TermBatch& b, const double* x, const TermSu
   if (b.last) keep_plain_errors(s, b.count);
 }
 
-template <int kPixels, bool kEvery>
+template <int kPixels, bool kCompensated>
 CONVGRAD_INLINE void add_pixels(const TermBatch& b, const double* x, const TermSums& s) {
-  if (s.magnitude == nullptr) {
-    if (s.compensation == nullptr) return add_terms<kPixels, false, false>(b, x, s);
-    return add_terms<kPixels, true, false>(b, x, s);
-  }
-  if (s.compensation != nullptr) return add_terms<kPixels, true, true, kEvery>(b, x, s);
-  add_terms<kPixels, false, true, kEvery>(b, x, s);
+  if (s.magnitude == nullptr) return add_terms<kPixels, kCompensated, false>(b, x, s);
+  if (b.every) return add_terms<kPixels, kCompensated, true, true>(b, x, s);
+  add_terms<kPixels, kCompensated, true>(b, x, s);
+}
+
+template <int kPixels>
+CONVGRAD_INLINE void add_pixels(const TermBatch& b, const double* x, const TermSums& s) {
+  if (s.compensation != nullptr) return add_pixels<kPixels, true>(b, x, s);
+  add_pixels<kPixels, false>(b, x, s);
 }
 
 CONVGRAD_INLINE void add_all(const TermBatch& batch, const double* x, const TermSums& sums) {
-  if (batch.pixels == kBatchPixels) {
-    if (batch.every) return add_pixels<kBatchPixels, true>(batch, x, sums);
-    return add_pixels<kBatchPixels, false>(batch, x, sums);
-  }
+  if (batch.pixels == kBatchPixels) return add_pixels<kBatchPixels>(batch, x, sums);
   TermBatch one = batch;
   for (std::int64_t i = 0; i < batch.pixels; ++i) {
     one.dy = batch.dy + i * batch.count;
     one.dy_plain = batch.dy_plain + i * batch.count;
     one.last = batch.last && i + 1 == batch.pixels;
-    if (batch.every) {
-      add_pixels<1, true>(one, x + i, sums);
-    } else {
-      add_pixels<1, false>(one, x + i, sums);
-    }
+    add_pixels<1>(one, x + i, sums);
   }
 }
 
