@@ -24,20 +24,6 @@ constexpr double kStepShare = 0.53;
 // test of verify has one of them), less in lanes.
 constexpr double kRightPart = 0.65;
 
-// The bits of a value of dtype as an integer that grows with the value; both zeros are 0.
-std::int64_t ordered_bits(DType dtype, double value) {
-  static_assert(std::endian::native == std::endian::little);
-  std::uint64_t bits = 0;
-  if (is_float8(dtype)) {
-    bits = float8_bits(dtype, value);
-  } else {
-    round_to(dtype, &value, 1, &bits);
-  }
-  const std::uint64_t sign = std::uint64_t{1} << (8 * dtype_bytes(dtype) - 1);
-  const auto magnitude = static_cast<std::int64_t>(bits & (sign - 1));
-  return (bits & sign) != 0 ? -magnitude : magnitude;
-}
-
 // Half the distance from a number of out to the next one, away from or towards 0.
 double half_step(DType out, double value, bool inward) {
   // Without its significand, a number is the power of two below it, or 0 if it is subnormal.
@@ -62,19 +48,22 @@ double quotient(double error, double unit) {
   return std::isnan(value) ? kInfinity : value;
 }
 
-class Judge {
- public:
-  Judge(const WgradProblem& problem, DType out, std::span<const double> got,
-        const Expected& expected, const Tolerance& tolerance)
-      : problem_(problem), out_(out), got_(got), expected_(expected), tolerance_(tolerance) {
-    result.has_bound = !expected.magnitudes.empty();
-  }
+struct Judge {
+  const WgradProblem& problem;
+  const DType out;
+  const std::span<const double> all_got;
+  const Expected& expected;
+  const Tolerance& tolerance;
+  Comparison result = {};
+  // Squares of numbers that float64 may not hold.
+  long double error_squares = 0, want_squares = 0;
+  bool any_finite = false;  // got with a finite want
 
   Errors element(std::int64_t index, std::size_t at) {
-    const double got = got_[at], want = expected_.values[at];
+    const double got = all_got[at], want = expected.values[at];
     const Errors e = errors(at);
-    if (tolerance_.needs_terms() && !e.pass && std::isfinite(got) && std::isfinite(want) &&
-        !std::isfinite(expected_.magnitudes[at])) {
+    if (tolerance.needs_terms() && !e.pass && std::isfinite(got) && std::isfinite(want) &&
+        !std::isfinite(expected.magnitudes[at])) {
       throw Error(ErrorKind::unavailable,
                   "the sum of |x*dy| of an element overflows float64, so how far it may be off is "
                   "not known",
@@ -87,9 +76,9 @@ class Judge {
     keep(result.abs, e.abs);
     keep(result.rel, e.rel);
     keep(result.ulp, e.ulp);
-    const double scale = expected_.scales.empty() ? 0 : expected_.scales[at];
+    const double scale = expected.scales.empty() ? 0 : expected.scales[at];
     if (scale <= kClear * std::fabs(want)) keep(result.clear_rel, e.rel);
-    if (e.ulp > result.clear_ulp.value && scale <= rounding_step(out_, want)) {
+    if (e.ulp > result.clear_ulp.value && scale <= rounding_step(out, want)) {
       keep(result.clear_ulp, e.ulp);
     }
     if (result.has_bound) keep(result.ratio, e.ratio);
@@ -99,36 +88,33 @@ class Judge {
     result.all_zero = result.all_zero && want == 0;
     result.within_bound = result.within_bound && e.within_bound;
     if (std::isfinite(e.abs) && std::isfinite(got) && std::isfinite(want)) {
-      any_finite_ = true;
-      error_squares_ += static_cast<long double>(e.abs) * e.abs;
-      want_squares_ += static_cast<long double>(want) * want;
+      any_finite = true;
+      error_squares += static_cast<long double>(e.abs) * e.abs;
+      want_squares += static_cast<long double>(want) * want;
     }
     return e;
   }
 
   Comparison take() {
-    const double error = norm(error_squares_), want = norm(want_squares_);
+    const double error = norm(error_squares), want = norm(want_squares);
     result.relative_error = error > 0 ? error / want : 0;
-    if (!any_finite_ && result.mismatches > 0) result.relative_error = 1;
+    if (!any_finite && result.mismatches > 0) result.relative_error = 1;
     return std::move(result);
   }
 
-  Comparison result;
-
- private:
   static double norm(long double squares) { return static_cast<double>(std::sqrt(squares)); }
 
   Errors errors(std::size_t at) const {
     Errors e;
-    const double got = got_[at], want = expected_.values[at];
-    const double tail = expected_.tails.empty() ? 0 : expected_.tails[at];
-    const double target = e.target = rounded(out_, want);
+    const double got = all_got[at], want = expected.values[at];
+    const double tail = expected.tails.empty() ? 0 : expected.tails[at];
+    const double target = e.target = rounded(out, want);
     const bool same = same_bits(got, target);
     e.equal = same || got == target;  // also 0 and -0
-    const std::uint64_t ulp = ulp_distance(out_, got, target);
+    const std::uint64_t ulp = ulp_distance(out, got, target);
     e.ulp = ulp_error(ulp);
     double bound = std::numeric_limits<double>::quiet_NaN();
-    if (result.has_bound) bound = error_bound(problem_, out_, want, expected_.magnitudes[at]);
+    if (result.has_bound) bound = error_bound(problem, out, want, expected.magnitudes[at]);
     if (std::isfinite(got) && std::isfinite(want)) {
       e.abs = std::fabs((got - want) - tail);
       e.rel = want != 0 ? e.abs / std::fabs(want) : (e.abs > 0 ? kInfinity : 0);
@@ -138,89 +124,75 @@ class Judge {
     }
     const bool overflows = std::isinf(got) && std::isfinite(want) &&
                            std::signbit(got) == std::signbit(want) &&
-                           std::fabs(want) + bound > largest_finite(out_);
+                           std::fabs(want) + bound > largest_finite(out);
     e.within_bound = e.equal || e.ratio <= 1 || overflows;
     if (result.has_bound && !e.equal) {
-      const double error = unexplained_error(out_, got, want, tail);
-      e.rounding = quotient(error, expected_.scales[at]);
-      e.limit = quotient(error, expected_.limits[at]);
+      const double error = unexplained_error(out, got, want, tail);
+      e.rounding = quotient(error, expected.scales[at]);
+      e.limit = quotient(error, expected.limits[at]);
     }
     e.pass = passes(e, same, want, ulp);
     return e;
   }
 
   bool passes(const Errors& e, bool same, double want, std::uint64_t ulp) const {
-    if (e.equal && tolerance_.criterion != Criterion::bitwise) return true;
-    switch (tolerance_.criterion) {
+    if (e.equal && tolerance.criterion != Criterion::bitwise) return true;
+    switch (tolerance.criterion) {
       case Criterion::rounding:
-        return e.rounding <= tolerance_.slack * kAlone && e.limit <= 1;
+        return e.rounding <= tolerance.slack * kAlone && e.limit <= 1;
       case Criterion::bound:
         return e.within_bound;
       case Criterion::tolerance:
-        return std::isfinite(e.abs) && e.abs <= tolerance_.atol + tolerance_.rtol * std::fabs(want);
+        return std::isfinite(e.abs) && e.abs <= tolerance.atol + tolerance.rtol * std::fabs(want);
       case Criterion::max_ulp:
         return std::isfinite(e.abs) && std::isfinite(e.ulp) &&
-               std::cmp_less_equal(ulp, tolerance_.max_ulp);
+               std::cmp_less_equal(ulp, tolerance.max_ulp);
       default:
         return same;
     }
   }
-
-  const WgradProblem& problem_;
-  const DType out_;
-  const std::span<const double> got_;
-  const Expected& expected_;
-  const Tolerance& tolerance_;
-  // Squares of numbers that float64 may not hold.
-  long double error_squares_ = 0, want_squares_ = 0;
-  bool any_finite_ = false;  // got with a finite want
 };
 
-class Groups {
- public:
-  Groups(const WgradProblem& problem, double slack) : slack_(slack), squares_(problem) {}
+struct Groups {
+  const double slack;
+  GroupSums<Squares> squares;
+  RoundingErrors result = {};
 
   void add(const EntryPlaces& at, const Errors& e) {
-    squares_.visit(at, [&](Squares& group) { group.add(e.rounding); });
+    squares.visit(at, [&](Squares& group) { group.add(e.rounding); });
     const auto index = static_cast<std::int64_t>(at.index);
-    keep({GroupKind::element, index, e.rounding, slack_ * kAlone});
+    keep({GroupKind::element, index, e.rounding, slack * kAlone});
     keep({GroupKind::limit, index, e.limit, 1});
   }
 
-  double of_tap(std::size_t tap) const { return squares_.of[1][tap].rms(); }
+  double of_tap(std::size_t tap) const { return squares.of[1][tap].rms(); }
 
   // Only of a whole gradient are channels judged: a sample has few elements of each.
   RoundingErrors take(bool whole) {
-    const Squares& all = squares_.of[0][0];
+    const Squares& all = squares.of[0][0];
     for (std::size_t kind = 0; kind < (whole ? 4 : 2); ++kind) {
-      for (std::size_t i = 0; i < squares_.of[kind].size(); ++i) {
-        const Squares& group = squares_.of[kind][i];
+      for (std::size_t i = 0; i < squares.of[kind].size(); ++i) {
+        const Squares& group = squares.of[kind][i];
         // A group of all elements is all of them.
         if (group.count == 0 || (kind > 0 && group.count == all.count)) continue;
         const GroupError error = judged(static_cast<GroupKind>(kind), i);
-        if (!(error.score() <= 1)) ++result_.failing;
+        if (!(error.score() <= 1)) ++result.failing;
         keep(error);
       }
     }
-    result_.all = judged(GroupKind::all, 0);
-    if (result_.worst.rms == 0) result_.worst = result_.all;
-    return result_;
+    result.all = judged(GroupKind::all, 0);
+    if (result.worst.rms == 0) result.worst = result.all;
+    return result;
   }
 
- private:
   GroupError judged(GroupKind kind, std::size_t index) const {
-    const Squares& group = squares_.of[static_cast<std::size_t>(kind)][index];
-    return {kind, static_cast<std::int64_t>(index), group.rms(),
-            slack_ * group_factor(group.count)};
+    const Squares& group = squares.of[static_cast<std::size_t>(kind)][index];
+    return {kind, static_cast<std::int64_t>(index), group.rms(), slack * group_factor(group.count)};
   }
 
   void keep(const GroupError& error) {
-    if (!(error.score() <= result_.worst.score())) result_.worst = error;
+    if (!(error.score() <= result.worst.score())) result.worst = error;
   }
-
-  const double slack_;
-  GroupSums<Squares> squares_;
-  RoundingErrors result_;
 };
 
 // The smallest faults that would have failed.
@@ -309,11 +281,20 @@ std::uint64_t ulp_distance(DType dtype, double a, double b) {
   if (std::isnan(a) || std::isnan(b)) return kNone;
   if (a == b) return 0;
   if (!std::isfinite(rounded(dtype, a)) || !std::isfinite(rounded(dtype, b))) return kNone;
-  // Without a sign, so that the distance of any two fits.
-  const auto bits = [dtype](double value) {
-    return static_cast<std::uint64_t>(ordered_bits(dtype, value));
+  // Returns the bits of a value as an integer that grows with the value; both zeros are 0. It has
+  // no sign, so that the distance of any two fits.
+  const auto ordered = [dtype](double value) {
+    static_assert(std::endian::native == std::endian::little);
+    std::uint64_t bits = 0;
+    if (is_float8(dtype)) {
+      bits = float8_bits(dtype, value);
+    } else {
+      round_to(dtype, &value, 1, &bits);
+    }
+    const std::uint64_t sign = std::uint64_t{1} << (8 * dtype_bytes(dtype) - 1);
+    return (bits & sign) != 0 ? sign - bits : bits;
   };
-  return bits(std::max(a, b)) - bits(std::min(a, b));
+  return ordered(std::max(a, b)) - ordered(std::min(a, b));
 }
 
 double ulp_error(std::uint64_t distance) {
@@ -325,9 +306,10 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
                              std::span<const std::int64_t> indices, std::span<const double> got,
                              const Expected& expected, const Tolerance& tolerance,
                              std::span<unsigned char> failed) {
-  Judge judge(problem, out, got, expected, tolerance);
+  Judge judge = {problem, out, got, expected, tolerance};
   Comparison& result = judge.result;
-  Groups groups(problem, tolerance.slack);
+  result.has_bound = !expected.magnitudes.empty();
+  Groups groups = {tolerance.slack, GroupSums<Squares>(problem)};
   result.taps.resize(static_cast<std::size_t>(problem.taps()));
   visit_entries(problem, indices, expected.values.size(),
                 [&](std::size_t i, const EntryPlaces& at) {

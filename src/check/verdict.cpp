@@ -35,30 +35,34 @@ constexpr double kOfOneSign = 2.66;
 constexpr double kSecondLookBudget = 0x1p27;
 
 // Takes a second look at gradients whose errors are too large for the order n, z, p, q.
-class SecondLook {
- public:
-  SecondLook(const WgradProblem& problem, std::span<const std::int64_t> indices,
-             const Expected& expected, const Rules& rules, Passes& passes)
-      : problem_(problem), indices_(indices), expected_(expected), rules_(rules), passes_(passes) {}
+struct SecondLook {
+  using Positions = std::vector<std::size_t>;  // in the arrays of the gradients
+
+  const WgradProblem& problem;
+  const std::span<const std::int64_t> indices;
+  const Expected& expected;
+  const Rules& rules;
+  Passes& passes;
+  std::vector<PixelPart> parts = {};
 
   // Returns the verdicts of the first look, with what other orders or adders explain.
   Verdicts judge(std::span<const Subject> subjects, std::vector<Verdict> verdicts) {
     const std::vector<std::size_t> open = open_verdicts(subjects, verdicts);
     if (open.empty()) return {std::move(verdicts), {}};
-    Positions all(expected_.values.size());
+    Positions all(expected.values.size());
     std::iota(all.begin(), all.end(), std::size_t{0});
-    Expected wide = expected_;
+    Expected wide = expected;
     std::vector<OrderWalk> walks;
     std::size_t known = 0;
     do {  // Other groups may walk by other parts than those that failed first.
-      known = parts_.size();
+      known = parts.size();
       walks = walks_of(all);
       wide.scales = widened(all, walks, true);
       for (const std::size_t i : open) {
         const GroupError worst = compare_wide(subjects[i], wide).rounding->worst;
         if (!(worst.score() <= kWellExplained)) find_parts(looked_at(worst));
       }
-    } while (parts_.size() > known);
+    } while (parts.size() > known);
     wide.scales = widened(all, walks, false);
     // The order n, z, p, q may be lucky with terms that are alike, where others are not.
     const bool alike = std::ranges::any_of(walks, &OrderWalk::alike) &&
@@ -71,8 +75,8 @@ class SecondLook {
       const Subject& subject = subjects[i];
       Comparison comparison = compare_wide(subject, wide);
       if (!comparison.match()) continue;
-      const EntryErrors errors = errors_of(indices_, wide, subject.values, subject.dtype);
-      if (is_uneven(problem_, errors)) continue;
+      const EntryErrors errors = errors_of(indices, wide, subject.values, subject.dtype);
+      if (is_uneven(problem, errors)) continue;
       comparison.structure = structure_of(subject, errors, wide);
       explained = true;
       const RoundingErrors& narrow = *verdicts[i].comparison.rounding;
@@ -84,9 +88,6 @@ class SecondLook {
     return {std::move(verdicts), std::move(wide)};
   }
 
- private:
-  using Positions = std::vector<std::size_t>;  // in the arrays of the gradients
-
   // Returns the verdicts that other orders explain at some of their entries, and notes in the
   // others whether the adders of tensor cores explain them.
   std::vector<std::size_t> open_verdicts(std::span<const Subject> subjects,
@@ -96,7 +97,7 @@ class SecondLook {
       const Comparison& c = verdicts[i].comparison;
       if (!c.rounding || c.match()) continue;
       // A fault that leaves no more than the order n, z, p, q makes tells more than an order.
-      if (rules_.any_order && !c.structure && is_ordered_at(subjects[i], c.rounding->worst) &&
+      if (rules.any_order && !c.structure && is_ordered_at(subjects[i], c.rounding->worst) &&
           !is_known_fault(subjects[i])) {
         open.push_back(i);
       } else {
@@ -110,7 +111,7 @@ class SecondLook {
   bool is_ordered_at(const Subject& subject, const GroupError& group) {
     const Positions some = looked_at(group);
     find_parts(some);
-    if (parts_.empty()) return false;
+    if (parts.empty()) return false;
     return compare(subject, some, widened(some, walks_of(some), true)).match();
   }
 
@@ -121,10 +122,10 @@ class SecondLook {
     return some;
   }
   std::vector<std::int64_t> indices_at(std::span<const std::size_t> positions) const {
-    std::vector<std::int64_t> indices;
-    indices.reserve(positions.size());
-    for (const std::size_t at : positions) indices.push_back(index_at(indices_, at));
-    return indices;
+    std::vector<std::int64_t> result;
+    result.reserve(positions.size());
+    for (const std::size_t at : positions) result.push_back(index_at(indices, at));
+    return result;
   }
 
   // Returns entries of the group, spread over it.
@@ -133,19 +134,19 @@ class SecondLook {
     const auto add = [&](std::size_t at, const EntryPlaces& of) {
       if (group_of(group.kind, of) == static_cast<std::size_t>(group.index)) inside.push_back(at);
     };
-    visit_entries(problem_, indices_, expected_.values.size(), add);
+    visit_entries(problem, indices, expected.values.size(), add);
     return spread(inside, kLooked);
   }
 
   // Finds the parts of the pixels by which these entries may be summed, beside those of before.
   void find_parts(const Positions& positions) {
-    const std::size_t most = TermLayout::entries_for(problem_, passes_.memory);
-    TermLayout layout(problem_, passes_.pool, indices_at(spread(positions, most)), passes_.memory);
-    passes_.run(layout, TermLayout::memory_bytes(problem_, passes_.memory));
+    const std::size_t most = TermLayout::entries_for(problem, passes.memory);
+    TermLayout layout(problem, passes.pool, indices_at(spread(positions, most)), passes.memory);
+    passes.run(layout, TermLayout::memory_bytes(problem, passes.memory));
     for (const PixelPart& part : layout.parts()) {
-      if (std::ranges::find(parts_, part) == parts_.end()) parts_.push_back(part);
+      if (std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
     }
-    parts_.resize(std::min(parts_.size(), TermLayout::kMostParts));
+    parts.resize(std::min(parts.size(), TermLayout::kMostParts));
   }
 
   // Makes as many passes over x and dy as the memory for them asks for.
@@ -154,9 +155,9 @@ class SecondLook {
     const auto most = static_cast<std::size_t>(PartSum::kEntriesAtOnce);
     for (std::size_t first = 0; first < positions.size(); first += most) {
       const auto some =
-          std::span(positions).subspan(first).first(std::min(most, positions.size() - first));
-      PartSum sum(problem_, passes_.pool, indices_at(some), parts_, rules_.summation);
-      passes_.run(sum, PartSum::memory_bytes(some.size()));
+          std::span(positions).subspan(first, std::min(most, positions.size() - first));
+      PartSum sum(problem, passes.pool, indices_at(some), parts, rules.summation);
+      passes.run(sum, PartSum::memory_bytes(some.size()));
       walks.insert(walks.end(), sum.walks().begin(), sum.walks().end());
     }
     return walks;
@@ -168,8 +169,8 @@ class SecondLook {
     for (std::size_t i = 0; i < positions.size(); ++i) {
       const OrderWalk& walk = walks[i];
       const double wide =
-          walk_scale(walk.terms, walk.walk, alike && walk.alike, problem_.dtype, rules_.summation);
-      scales.push_back(std::max(expected_.scales[positions[i]], wide));
+          walk_scale(walk.terms, walk.walk, alike && walk.alike, problem.dtype, rules.summation);
+      scales.push_back(std::max(expected.scales[positions[i]], wide));
     }
     return scales;
   }
@@ -177,8 +178,8 @@ class SecondLook {
   // Large sums of one sign lose more than they gain: a factor near 1 is no fault there.
   Comparison compare_wide(const Subject& subject, Expected& wide) const {
     const Expected::Bias bias = std::exchange(wide.bias, Expected::Bias::any);
-    Comparison comparison = compare_gradients(problem_, subject.dtype, indices_, subject.values,
-                                              wide, rules_.tolerance);
+    Comparison comparison =
+        compare_gradients(problem, subject.dtype, indices, subject.values, wide, rules.tolerance);
     wide.bias = bias;
     return comparison;
   }
@@ -187,16 +188,16 @@ class SecondLook {
   // them smaller, and are no larger than such sums'.
   std::optional<Summation> cut_by_adders(const Subject& subject) {
     using Adders = Summation::Adders;
-    const bool narrow = problem_.dtype == DType::f16 || problem_.dtype == DType::bf16;
-    Summation cut = rules_.summation;
-    if (narrow ? !cut.cuts(problem_.dtype)
-               : problem_.dtype != DType::f32 || cut.adders != Adders::usual) {
+    const bool narrow = problem.dtype == DType::f16 || problem.dtype == DType::bf16;
+    Summation cut = rules.summation;
+    if (narrow ? !cut.cuts(problem.dtype)
+               : problem.dtype != DType::f32 || cut.adders != Adders::usual) {
       return {};
     }
     const Positions some = looked_at({});
     double smaller = 0, lost = 0, squares = 0;
     for (const std::size_t at : some) {
-      const double part = 1 - subject.values[at] / expected_.values[at];
+      const double part = 1 - subject.values[at] / expected.values[at];
       smaller += part > 0 ? 1 : 0;
       lost += part;
       squares += part * part;
@@ -206,7 +207,7 @@ class SecondLook {
     if (smaller < count / 2 + kOfOneSign * std::sqrt(count) / 2) return {};
     if (smaller == count && squares * count > kMostUneven * lost * lost) return {};
     const auto explains = [&](const Summation& summation) {
-      const Expected exact = exact_entries(problem_, indices_at(some), summation, passes_);
+      const Expected exact = exact_entries(problem, indices_at(some), summation, passes);
       const Comparison c = compare(subject, some, exact.scales);
       return c.match() && (narrow || c.rounding->all.rms >= kLeastCut);
     };
@@ -217,43 +218,43 @@ class SecondLook {
       // The shortest power of two that does, up to the one that holds all terms.
       do {
         cut.longest_sum = longest *= 2;
-      } while (longest < term_count(problem_) && !explains(cut));
+      } while (longest < term_count(problem) && !explains(cut));
     }
-    if (!explains(cut) || inputs_were_rounded(subject, expected_)) return {};
+    if (!explains(cut) || inputs_were_rounded(subject, expected)) return {};
     return cut;
   }
 
   Comparison compare(const Subject& subject, const Positions& positions,
                      std::vector<double> scales) const {
-    Expected some = picked(expected_, positions);
+    Expected some = picked(expected, positions);
     some.bias = Expected::Bias::any;  // of which the whole gradient tells more
     some.scales = std::move(scales);
-    return compare_gradients(problem_, subject.dtype, indices_at(positions),
-                             picked(subject.values, positions), some, rules_.tolerance);
+    return compare_gradients(problem, subject.dtype, indices_at(positions),
+                             picked(subject.values, positions), some, rules.tolerance);
   }
 
   // What is spent at what may be right.
   double budget() const {
-    const auto entries = static_cast<double>(expected_.values.size());
-    return std::max(kSecondLookBudget, entries * static_cast<double>(term_count(problem_)));
+    const auto entries = static_cast<double>(expected.values.size());
+    return std::max(kSecondLookBudget, entries * static_cast<double>(term_count(problem)));
   }
   // Has the faults of a gradient looked for, where that can be.
-  void search(const Subject& subject, const Expected& expected,
+  void search(const Subject& subject, const Expected& by,
               const std::function<void(const Suspect&)>& use) {
-    if (!passes_.images) return;
-    with_own_part(problem_, subject, indices_, expected, rules_.summation.factor, use);
+    if (!passes.images) return;
+    with_own_part(problem, subject, indices, by, rules.summation.factor, use);
   }
-  std::optional<Structure> inputs_were_rounded(const Subject& subject, const Expected& expected) {
+  std::optional<Structure> inputs_were_rounded(const Subject& subject, const Expected& by) {
     std::optional<Structure> found;
-    search(subject, expected, [&](const Suspect& suspect) {
-      found = rounded_inputs(suspect, *passes_.images, budget());
+    search(subject, by, [&](const Suspect& suspect) {
+      found = rounded_inputs(suspect, *passes.images, budget());
     });
     return found;
   }
   bool is_known_fault(const Subject& subject) {
     Diagnosis found;
-    search(subject, expected_,
-           [&](const Suspect& suspect) { found = diagnose(suspect, *passes_.images, budget()); });
+    search(subject, expected,
+           [&](const Suspect& suspect) { found = diagnose(suspect, *passes.images, budget()); });
     return !found.findings.empty();
   }
 
@@ -262,23 +263,16 @@ class SecondLook {
                                         const Expected& wide) {
     const Expected::Bias bias = wide.bias;
     if (bias == Expected::Bias::any) return {};
-    if (auto seen = factor_or_digits(problem_, errors, subject.dtype, bias, true)) return seen;
+    if (auto seen = factor_or_digits(problem, errors, subject.dtype, bias, true)) return seen;
     if (auto inputs = inputs_were_rounded(subject, wide)) return inputs;
-    if (!indices_.empty()) return {};
-    PixelSum sum(problem_, passes_.pool, errors);
-    passes_.run(sum, 8 * static_cast<std::int64_t>(errors.count));
+    if (!indices.empty()) return {};
+    PixelSum sum(problem, passes.pool, errors);
+    passes.run(sum, 8 * static_cast<std::int64_t>(errors.count));
     const PixelError& worst = sum.worst();
     if (worst.spreads < kMostPixelSpreads) return {};
     const double bits = worst.spreads * worst.spreads / 2 / std::log(2.0);  // of a normal number
     return Structure{Structure::Form::pixel, GroupKind::all, worst.pixel, worst.times, bits, ""};
   }
-
-  const WgradProblem& problem_;
-  const std::span<const std::int64_t> indices_;
-  const Expected& expected_;
-  const Rules& rules_;
-  Passes& passes_;
-  std::vector<PixelPart> parts_;
 };
 
 // Says what else would match where half of the gradient, or zeros, would: then nothing was tested.
@@ -355,8 +349,8 @@ Verdicts judge(const WgradProblem& problem, std::span<const std::int64_t> indice
                                               expected, rules.tolerance)});
   }
   if (passes != nullptr && rules.tolerance.criterion == Criterion::rounding) {
-    verdicts = SecondLook(problem, indices, expected, rules, *passes)
-                   .judge(subjects, std::move(verdicts.all));
+    verdicts = SecondLook{problem, indices, expected, rules, *passes}.judge(
+        subjects, std::move(verdicts.all));
   }
   for (std::size_t i = 0; i < subjects.size(); ++i) {
     Verdict& v = verdicts.all[i];
@@ -371,11 +365,10 @@ Verdict judge_gradient(const WgradProblem& problem, const void* x, const void* d
                        std::span<const double> got, const Rules& rules,
                        const GradientOptions& options) {
   const Expected expected = expected_gradient(problem, x, dy, options, rules.summation);
-  PlanOptions planned;
-  planned.backend = Backend::reference;
-  planned.threads = options.threads;
-  planned.memory_limit_bytes = options.memory_limit_bytes;
-  planned.in_memory = true;
+  PlanOptions planned = {.backend = Backend::reference,
+                         .threads = options.threads,
+                         .memory_limit_bytes = options.memory_limit_bytes,
+                         .in_memory = true};
   MemorySource source(x, dy);
   const Plan images = image_plan(problem, std::int64_t{8} << 20);
   TaskPool pool(make_plan(problem, this_machine(), planned).threads);
