@@ -18,12 +18,6 @@ constexpr double kSlack = 24;
 // Kernels that round what they multiply keep 10 bits of it.
 constexpr double kRounded = 0x1p-9;
 
-Summation summation_of(const Plan& plan) {
-  Summation summation;
-  if (plan.cpu()) summation.adders = Summation::Adders::ieee;
-  return summation;
-}
-
 class SpotCheckedSum final : public BlockSum {
  public:
   SpotCheckedSum(std::unique_ptr<BlockSum> sum, const Plan& plan, TaskPool& pool,
@@ -32,7 +26,8 @@ class SpotCheckedSum final : public BlockSum {
         plan_(plan),
         problem_(part_problem(plan)),
         indices_(choose_neighbours(problem_, elements)),
-        sample_(problem_, pool, indices_, summation_of(plan)) {}
+        sample_(problem_, pool, indices_,
+                {.adders = plan.cpu() ? Summation::Adders::ieee : Summation::Adders::usual}) {}
 
   void add(const Block& block, std::int64_t index, const Progress& progress) override {
     sum_->add(block, index, progress);
@@ -57,21 +52,19 @@ class SpotCheckedSum final : public BlockSum {
     std::vector<double> results(indices_.size());
     for (std::size_t node = 0; node < plan_.schedule.nodes.size(); ++node) {
       sums_.push_back(sum_->finish(node));
-      if (rounded_ != nullptr) return written();
+      if (rounded_ != nullptr) {
+        with_scalar(problem_.out_dtype, [&]<typename Scalar>(Scalar) {
+          const auto* const written = static_cast<const Scalar*>(rounded_);
+          for (std::size_t i = 0; i < results.size(); ++i) {
+            results[i] = to_double(written[indices_[i]]);
+          }
+        });
+        return results;
+      }
       for (std::size_t i = 0; i < results.size(); ++i) results[i] += sums_[node][indices_[i]];
     }
     for (double& result : results) result = rounded(problem_.out_dtype, result);
     return results;
-  }
-
-  std::vector<double> written() const {
-    std::vector<double> written;
-    with_scalar(problem_.out_dtype, [&]<typename Scalar>(Scalar) {
-      for (const std::int64_t index : indices_) {
-        written.push_back(to_double(static_cast<const Scalar*>(rounded_)[index]));
-      }
-    });
-    return written;
   }
 
   std::vector<unsigned char> failed(const std::vector<double>& got, const Expected& expected) {
