@@ -22,22 +22,12 @@ using Complex = std::complex<double>;
 using Extents = std::array<std::int64_t, 4>;
 
 std::int64_t volume(const Extents& e) { return e[0] * e[1] * e[2] * e[3]; }
+std::int64_t volume(const std::array<Range, 4>& box) {
+  return volume(Extents{box[0].size(), box[1].size(), box[2].size(), box[3].size()});
+}
 
 std::size_t place_in(const Extents& e, const Extents& at) {
   return static_cast<std::size_t>(((at[0] * e[1] + at[1]) * e[2] + at[2]) * e[3] + at[3]);
-}
-
-// Calls use(at) for all places, the last axis fastest.
-template <typename Use>
-void for_places(const Extents& extents, const Use& use) {
-  Extents at{};
-  for (at[0] = 0; at[0] < extents[0]; ++at[0]) {
-    for (at[1] = 0; at[1] < extents[1]; ++at[1]) {
-      for (at[2] = 0; at[2] < extents[2]; ++at[2]) {
-        for (at[3] = 0; at[3] < extents[3]; ++at[3]) use(at);
-      }
-    }
-  }
 }
 
 // A layout has so many places at most, and all entries' together have so many: then they take about
@@ -140,7 +130,7 @@ bool largest_box(const std::vector<float>& terms, const Extents& places, double 
     std::array<Range, 4> each;
     for (std::size_t a = 0; a < 4; ++a) each[a] = tiles[a][static_cast<std::size_t>(at[a])];
     const double sum = sums.of(each), square = sum * sum;
-    const double squares = mean * static_cast<double>(pixel_count(each));
+    const double squares = mean * static_cast<double>(volume(each));
     if (square <= largest || square <= 2 * by_chance(squares, count)) return;
     largest = square;
     box = each;
@@ -344,9 +334,8 @@ double* TermLayout::finish(std::size_t) {
   std::vector<Candidate> candidates;
   for (const std::vector<Candidate>& each : found) {
     for (const Candidate& candidate : each) {
-      const bool known = std::ranges::any_of(
-          candidates, [&](const Candidate& c) { return c.part == candidate.part; });
-      if (!known) candidates.push_back(candidate);
+      const auto known = std::ranges::find(candidates, candidate.part, &Candidate::part);
+      if (known == candidates.end()) candidates.push_back(candidate);
     }
   }
   choose(candidates);
@@ -448,7 +437,7 @@ OrderWalk PartSum::widest(const Sums& sums, std::size_t lane) const {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     // Sums that are restarted after so many terms do not grow further.
     const double share =
-        parts_[i].is_wave ? 0.5 : static_cast<double>(pixel_count(parts_[i].box)) / pixels;
+        parts_[i].is_wave ? 0.5 : static_cast<double>(volume(parts_[i].box)) / pixels;
     const double each = std::max(result.terms * share, 1.0);
     const double run = longest > 0 ? std::min(longest / each, 1.0) : 1;
     const double walk = parts_[i].walk({sums.real[i][lane], sums.imaginary[i][lane]});

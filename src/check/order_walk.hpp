@@ -13,10 +13,6 @@
 
 namespace convgrad {
 
-inline std::int64_t pixel_count(const std::array<Range, 4>& box) {
-  return box[0].size() * box[1].size() * box[2].size() * box[3].size();
-}
-
 // Weighs the pixels: by a wave, which is largest where terms change their sign in turns (of any
 // number, along any direction), or by a box, which any sum over tiles, bands or curves that fill
 // these goes through.

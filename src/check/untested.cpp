@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "engine/kernel.hpp"
+#include "check/block_walk.hpp"
 
 namespace convgrad {
 namespace {
@@ -34,9 +34,7 @@ Untested::Pattern::Pattern(const std::array<std::int64_t, 5>& extents) {
 template <typename Scalar>
 void Untested::Pattern::add(const Scalar* elements, const std::array<std::int64_t, 5>& strides,
                             const std::array<Range, 5>& box) {
-  for (const Range& range : box) {
-    if (range.size() <= 0) return;
-  }
+  if (std::ranges::any_of(box, [](const Range& range) { return range.size() <= 0; })) return;
   if (!first) first = to_double(*elements);
   const std::uint64_t first_bits = bits_of(*first);
   const auto slice = [&](std::size_t axis, std::int64_t at) -> Slice& {
@@ -66,13 +64,7 @@ void Untested::Pattern::add(const Scalar* elements, const std::array<std::int64_
       own.sum += by_channels + sum * (keys - own.key);
     }
   };
-  for (std::int64_t n = 0; n < box[0].size(); ++n) {
-    for (std::int64_t d = 0; d < box[1].size(); ++d) {
-      for (std::int64_t h = 0; h < box[2].size(); ++h) {
-        for (std::int64_t w = 0; w < box[3].size(); ++w) add_pixel({n, d, h, w});
-      }
-    }
-  }
+  for_places({box[0].size(), box[1].size(), box[2].size(), box[3].size()}, add_pixel);
 }
 
 void Untested::Pattern::say(const std::string& name, std::vector<std::string>& texts) const {
