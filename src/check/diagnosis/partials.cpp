@@ -100,14 +100,13 @@ std::vector<Split> splits_of(const WgradProblem& pb) {
     // Parts of one pixel are products, whose rounding is another fault.
     if (count < 2 || 2 * count > pixels) return;
     std::vector<std::int64_t> ends;
-    for (std::int64_t i = 1; i <= count; ++i)
-      ends.push_back(std::min<std::int64_t>(end(i), pixels));
+    for (std::int64_t i = 1; i <= count; ++i) ends.push_back(std::min(end(i), pixels));
     if (seen.insert(ends).second) list.push_back({ends, parts, each});
   };
   const auto add_chunks = [&](std::int64_t chunk, const std::string& parts,
                               const std::string& each) {
-    add(
-        ceil_div(pixels, chunk), [&](std::int64_t i) { return i * chunk; }, parts, each);
+    const auto end = [&](std::int64_t i) { return i * chunk; };
+    add(ceil_div(pixels, chunk), end, parts, each);
   };
   add_chunks(image, "each image", "each image");
   for (std::int64_t count = 2; count < std::min(pb.N, kMostGroup); ++count) {
@@ -121,8 +120,8 @@ std::vector<Split> splits_of(const WgradProblem& pb) {
     // Splits have equal chunks and a shorter last one, or are as even as can be.
     const std::string of = cat(count, " splits (split-K)"), each = "each of " + of;
     add_chunks(ceil_div(pixels, count), of, each);
-    add(
-        count, [&](std::int64_t i) { return pixels * i / count; }, of, each);
+    const auto even = [&](std::int64_t i) { return pixels * i / count; };
+    add(count, even, of, each);
   }
   // A block of one pixel makes numpy's array_split; those of an inner loop are powers of two.
   for (const std::int64_t block : {1, 64, 32, 128, 16}) {
@@ -146,7 +145,12 @@ class Splitter {
  public:
   Splitter(const Judge& judge, const Sample& sample)
       : judge_(judge), evidence_(judge.evidence()), sample_(sample) {
-    for (const Terms& terms : sample.terms) sums_.push_back(running_sums(terms));
+    for (const Terms& terms : sample.terms) {
+      std::vector<double>& sums = sums_.emplace_back(1);
+      for (std::size_t i = 0; i < terms.x.size(); ++i) {
+        sums.push_back(sums.back() + terms.x[i] * terms.dy[i]);
+      }
+    }
   }
 
   // A part that rounding takes over the middle between two numbers is a step off. Where that is
@@ -217,11 +221,50 @@ class Splitter {
   }
 
  private:
-  // A few entries rule out most ways to sum, which makes the many that are tried cheap.
-  template <typename Predict>
-  std::optional<Finding> tried(const Predict& predict, const Fit::Part& part, bool total) const {
-    if (!possible(predict(std::min(kFirstLook, sample_.at.size())), 0)) return std::nullopt;
-    return judged(predict(sample_.at.size()), part, total);
+  // Returns a finding if that explains the sample but for some slips. A few entries rule out most
+  // ways to sum, which makes the many that are tried cheap.
+  std::optional<Finding> tried(const std::function<Expected(std::size_t)>& predict,
+                               const Fit::Part& part, bool total) const {
+    Expected all = predict(std::min(kFirstLook, sample_.at.size()));
+    if (without_slips(all).size() < all.values.size()) return std::nullopt;
+    all = predict(sample_.at.size());
+    bool bits = true;
+    Squares steps;
+    const DType out = evidence_.problem().out_dtype;
+    for (std::size_t e = 0; e < all.values.size(); ++e) {
+      const double got = evidence_.got(sample_.at[e]);
+      bits = bits && rounded(out, all.values[e]) == got;
+      add_steps(evidence_, sample_.at[e], steps);
+    }
+    // One rounding makes errors of 0.29 steps, which tell a quarter of a bit.
+    if (bits && chance_bits(steps) - steps.count > kSplitBits + kLeastBits) {
+      return finding(part, {}, total ? Certainty::bits : Certainty::match, sample_.at.size());
+    }
+    const auto wrong = std::ranges::count_if(
+        sample_.at, [&](std::size_t at) { return evidence_.error(at) > kRightAnyway; });
+    const Positions kept = without_slips(all);
+    if (static_cast<double>(all.values.size() - kept.size()) >
+        kMostSlips * static_cast<double>(wrong)) {
+      return std::nullopt;
+    }
+    const auto fit = judge_.judge(kept, all, kSplitBits, false);
+    if (!fit || !fit->parts.empty()) return std::nullopt;
+    return finding(part, *fit, bits && total ? Certainty::bits : Certainty::match, kept.size());
+  }
+
+  // Returns the entries that are explained, and leaves theirs in front of the others.
+  Positions without_slips(Expected& p) const {
+    Positions kept;
+    for (std::size_t e = 0; e < p.values.size(); ++e) {
+      const std::size_t at = sample_.at[e];
+      if (!evidence_.fits(at, p.values[e], p.scales[e]) && evidence_.error(at) > kRightAnyway) {
+        continue;
+      }
+      p.values[kept.size()] = p.values[e];
+      p.scales[kept.size()] = p.scales[e];
+      kept.push_back(at);
+    }
+    return kept;
   }
 
   // Predicts by such sums of so many pixels each, which are added without a rounding.
@@ -242,70 +285,21 @@ class Splitter {
 
   Fit::Part named(const Split& split) const {
     const std::string_view type = dtype_name(split.type);
-    Fit::Part part = {"low_precision_sums",
-                      cat("the sums of ", split.parts, " are rounded to ", type), "", true};
-    switch (split.stored) {
-      case Stored::parts:
-        part.cause =
-            "a workspace of that type, or cuBLAS's and PyTorch's reduced-precision "
-            "reduction";
-        break;
-      case Stored::both:
-        part.text += ", and so is their sum after each";
-        part.cause = "atomicAdd on 16-bit numbers";
-        break;
-      default:
-        part.text =
-            cat("the total is rounded to ", type, " after ", split.each, ", whose sums are ",
-                dtype_name(accumulator_dtype(evidence_.problem().dtype)));
-        part.cause =
-            cat("a GEMM with beta = 1 into a ", 8 * dtype_bytes(split.type), "-bit gradient");
+    if (split.stored == Stored::total) {
+      return {"low_precision_sums",
+              cat("the total is rounded to ", type, " after ", split.each, ", whose sums are ",
+                  dtype_name(accumulator_dtype(evidence_.problem().dtype))),
+              cat("a GEMM with beta = 1 into a ", 8 * dtype_bytes(split.type), "-bit gradient"),
+              true};
     }
-    return part;
-  }
-
-  // Returns a finding if that explains the sample but for some slips.
-  std::optional<Finding> judged(Expected all, const Fit::Part& part, bool total) const {
-    bool bits = true;
-    Squares steps;
-    const DType out = evidence_.problem().out_dtype;
-    for (std::size_t e = 0; e < all.values.size(); ++e) {
-      const double got = evidence_.got(sample_.at[e]);
-      bits = bits && rounded(out, all.values[e]) == got;
-      add_steps(evidence_, sample_.at[e], steps);
-    }
-    // One rounding makes errors of 0.29 steps, which tell a quarter of a bit.
-    if (bits && chance_bits(steps) - steps.count > kSplitBits + kLeastBits) {
-      return finding(part, {}, total ? Certainty::bits : Certainty::match, sample_.at.size());
-    }
-    const auto wrong = std::count_if(sample_.at.begin(), sample_.at.end(), [&](std::size_t at) {
-      return evidence_.error(at) > kRightAnyway;
-    });
-    if (!possible(all, kMostSlips * static_cast<double>(wrong))) return std::nullopt;
-    const Positions kept = without_slips(all);
-    const auto fit = judge_.judge(kept, all, kSplitBits, false);
-    if (!fit || !fit->parts.empty()) return std::nullopt;
-    return finding(part, *fit, bits && total ? Certainty::bits : Certainty::match, kept.size());
-  }
-  bool explains(const Expected& p, std::size_t e) const {
-    const std::size_t at = sample_.at[e];
-    return evidence_.fits(at, p.values[e], p.scales[e]) || evidence_.error(at) <= kRightAnyway;
-  }
-  bool possible(const Expected& p, double slips) const {
-    for (std::size_t e = 0; e < p.values.size(); ++e) {
-      if (!explains(p, e) && --slips < 0) return false;
-    }
-    return true;
-  }
-  Positions without_slips(Expected& p) const {
-    Positions kept;
-    for (std::size_t e = 0; e < p.values.size(); ++e) {
-      if (!explains(p, e)) continue;
-      p.values[kept.size()] = p.values[e];
-      p.scales[kept.size()] = p.scales[e];
-      kept.push_back(sample_.at[e]);
-    }
-    return kept;
+    const bool both = split.stored == Stored::both;
+    return {"low_precision_sums",
+            cat("the sums of ", split.parts, " are rounded to ", type,
+                both ? ", and so is their sum after each" : ""),
+            both
+                ? "atomicAdd on 16-bit numbers"
+                : "a workspace of that type, or cuBLAS's and PyTorch's reduced-precision reduction",
+            true};
   }
 
   const Judge& judge_;
