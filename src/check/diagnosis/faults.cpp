@@ -293,8 +293,7 @@ std::vector<Expected> predictions(std::span<const Fault> faults,
 
 void FaultList::add(const std::string& name, const std::string& text, const std::string& cause,
                     const Reading& reading, bool rare) {
-  const auto same = [&](const Fault& f) { return f.reading == reading; };
-  if (reading == plain || std::ranges::any_of(list, same)) return;
+  if (reading == plain || std::ranges::find(list, reading, &Fault::reading) != list.end()) return;
   list.push_back({name, text, cause, reading});
   list.back().rare = rare;
 }

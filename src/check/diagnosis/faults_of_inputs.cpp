@@ -149,7 +149,7 @@ void add_others(FaultList& to, const std::string& before, const std::string& aft
     if (!x && !of_each) break;
     Reading reading = to.plain;
     for (std::int64_t n = 0; n < to.pb.N; ++n) reading.tensor(x).images.push_back(from(n));
-    to.add("image_order", cat(before, tensor_name(x), after),
+    to.add("image_order", cat(before, x ? "input" : "out_backprop", after),
            "an offset of the batch that is missing or one off", reading, true);
   }
 }
@@ -200,11 +200,11 @@ void add_orders(FaultList& to) {
 }
 
 void add_parts(FaultList& to, const Axes& axes, const std::string& what, std::int64_t least,
-               const std::function<void(Reading&, std::size_t)>& cut) {
+               std::array<std::int64_t, 3> Reading::*cut, std::int64_t size) {
   Reading reading = to.plain;
   for (const std::size_t a : axes) {
     if (std::min(to.pb.axis[a].in, to.pb.axis[a].out) < least) return;
-    cut(reading, a);
+    (reading.*cut)[a] = size;
   }
   to.add("halo_missing",
          cat("out_backprop is summed in ", what, " of ", axis_names(axes),
@@ -219,12 +219,10 @@ void add_halos(FaultList& to) {
   };
   for (const Axes& axes : subsets(to.pb, padded)) {
     for (const std::int64_t count : {2, 3, 4, 8}) {
-      add_parts(to, axes, cat(count, " slabs"), count,
-                [=](Reading& reading, std::size_t a) { reading.parts[a] = count; });
+      add_parts(to, axes, cat(count, " slabs"), count, &Reading::parts, count);
     }
     for (const std::int64_t tile : {4, 8, 16, 32}) {
-      add_parts(to, axes, cat("tiles of ", tile), tile + 1,
-                [=](Reading& reading, std::size_t a) { reading.tiles[a] = tile; });
+      add_parts(to, axes, cat("tiles of ", tile), tile + 1, &Reading::tiles, tile);
     }
   }
 }
@@ -233,18 +231,12 @@ void add_halos(FaultList& to) {
 
 std::vector<Fault> roundings(const WgradProblem& problem) {
   FaultList all = {problem};
-  add_treatments(all, {});
+  for (const TreatmentKind& kind : treatments()) {
+    const bool coarse = kind.bits > 0 && kind.bits < 8;
+    if (!coarse && changes(kind, problem.dtype)) add_treatment(all, {}, kind, "", nullptr);
+  }
   add_products(all);
-  const auto is_coarse = [](Treatment treatment) {
-    return std::ranges::any_of(treatments(), [&](const TreatmentKind& kind) {
-      return kind.treatment == treatment && kind.bits > 0 && kind.bits < 8;
-    });
-  };
-  std::erase_if(all.list, [&](const Fault& fault) {
-    const Reading& reading = fault.reading;
-    return !rounds_inputs(reading) || is_coarse(reading.x.treatment) ||
-           is_coarse(reading.dy.treatment);
-  });
+  std::erase_if(all.list, [](const Fault& fault) { return !rounds_inputs(fault.reading); });
   return std::move(all.list);
 }
 
