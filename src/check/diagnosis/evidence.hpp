@@ -29,7 +29,6 @@ class Evidence {
   // The search ends after so many seconds.
   Evidence(const Suspect& suspect, double seconds);
 
-  const Suspect& suspect() const { return suspect_; }
   const WgradProblem& problem() const { return suspect_.problem; }
   bool whole() const { return suspect_.indices.empty(); }
   std::size_t size() const { return suspect_.got.size(); }

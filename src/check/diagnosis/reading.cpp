@@ -10,7 +10,6 @@
 
 #include "base/integers.hpp"
 #include "check/groups.hpp"
-#include "engine/kernel.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
@@ -25,111 +24,88 @@ struct Channel {
 };
 
 // Fills the plane of a channel from the blocks that have what it reads.
-class Filler {
- public:
-  Filler(const WgradProblem& problem, const Range& images, const Channel& channel)
-      : pb_(problem),
-        images_(images),
-        c_(channel),
-        pixels_(pixels_of(extents_of(problem, channel.of_x))),
-        channels_(channels_of(problem, channel.of_x)),
-        image_(pixels_ * channels_),
-        plane_(static_cast<std::size_t>(images.size() * pixels_)) {}
+struct Filler {
+  const WgradProblem& pb;
+  const Range images;
+  const Channel& c;
+  const std::int64_t pixels = pixels_of(extents_of(pb, c.of_x));
+  const std::int64_t channels = channels_of(pb, c.of_x), image = pixels * channels;  // of one
+  std::vector<double> plane = std::vector<double>(static_cast<std::size_t>(images.size() * pixels));
 
   void add_blocks(const Plan& plan, std::set<std::int64_t>& blocks) const {
-    if (c_.across_images()) {
+    if (c.across_images()) {
       for (std::int64_t i = 0; i < plan.schedule.blocks.count; ++i) blocks.insert(i);
     }
-    for (std::int64_t n = images_.begin; n < images_.end; ++n) {
+    for (std::int64_t n = images.begin; n < images.end; ++n) {
       blocks.insert(image_read_for(n) / plan.schedule.blocks.step);
     }
   }
 
   template <typename Scalar>
   void fill(const Block& block) {
-    const auto* const from = static_cast<const Scalar*>(c_.of_x ? block.x : block.dy);
-    const Range there = {block.pixels[0].begin * image_, block.pixels[0].end * image_};
-    double* to = plane_.data();
-    for (std::int64_t n = images_.begin; n < images_.end; ++n, to += pixels_) {
-      const std::int64_t begin = image_read_for(n) * image_;
+    const auto* const from = static_cast<const Scalar*>(c.of_x ? block.x : block.dy);
+    const Range there = {block.pixels[0].begin * image, block.pixels[0].end * image};
+    double* to = plane.data();
+    for (std::int64_t n = images.begin; n < images.end; ++n, to += pixels) {
+      const std::int64_t begin = image_read_for(n) * image;
       const bool elsewhere = begin < there.begin || begin >= there.end;
-      if (elsewhere && !c_.across_images()) continue;
-      for (std::int64_t pixel = 0; pixel < pixels_; ++pixel) {
-        const std::int64_t place = read_at(begin + element(pixel));
+      if (elsewhere && !c.across_images()) continue;
+      for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+        const std::int64_t own =
+            begin + (pb.channels_last ? pixel * channels + c.channel : c.channel * pixels + pixel);
+        const std::int64_t place = !c.as.order   ? own
+                                   : c.as.turned ? c.as.order->index(own)
+                                                 : c.as.order->position(own);
         if (place < there.begin || place >= there.end) continue;
         to[pixel] = value_of(from + (place - there.begin), n);
       }
     }
   }
 
-  const Channel& channel() const { return c_; }
   std::vector<double> take() {
-    const bool scaled = c_.as.by == Scaled::pixel_blocks;
-    for (std::size_t begin = 0; scaled && begin < plane_.size(); begin += kScaleBlock) {
-      const std::span block(plane_.data() + begin,
-                            std::min<std::size_t>(kScaleBlock, plane_.size() - begin));
+    const bool scaled = c.as.by == Scaled::pixel_blocks;
+    for (std::size_t begin = 0; scaled && begin < plane.size(); begin += kScaleBlock) {
+      const std::span block(plane.data() + begin,
+                            std::min<std::size_t>(kScaleBlock, plane.size() - begin));
       double most = 0;
       for (const double value : block) most = std::max(most, std::fabs(value));
       for (double& value : block) value = block_treated(value, most);
     }
-    return std::move(plane_);
+    return std::move(plane);
   }
 
- private:
   std::int64_t image_read_for(std::int64_t n) const {
-    return c_.as.images.empty() ? n : c_.as.images[static_cast<std::size_t>(n)];
-  }
-
-  // Returns the element of an image that holds the channel of a pixel.
-  std::int64_t element(std::int64_t pixel) const {
-    return pb_.channels_last ? pixel * channels_ + c_.channel : c_.channel * pixels_ + pixel;
-  }
-
-  // Returns the element that is read for one.
-  std::int64_t read_at(std::int64_t own) const {
-    if (!c_.as.order) return own;
-    return c_.as.turned ? c_.as.order->index(own) : c_.as.order->position(own);
+    return c.as.images.empty() ? n : c.as.images[static_cast<std::size_t>(n)];
   }
 
   // Returns a number of image n as the reading treats it.
   template <typename Scalar>
   double value_of(const Scalar* at, std::int64_t n) const {
     const double value = to_double(*at);
-    switch (c_.as.by) {
-      case Scaled::pixel_blocks:  // which takes all pixels
-        return value;
-      case Scaled::channel_blocks: {
-        const std::int64_t step = pb_.channels_last ? 1 : pixels_;
-        const std::int64_t first = c_.channel / kScaleBlock * kScaleBlock;
-        double most = 0;
-        for (std::int64_t i = first; i < std::min(first + kScaleBlock, channels_); ++i) {
-          most = std::max(most, std::fabs(to_double(at[(i - c_.channel) * step])));
-        }
-        return block_treated(value, most);
+    const std::vector<double>& scales = c.as.scales;
+    if (c.as.by == Scaled::pixel_blocks) return value;  // take() has all pixels
+    if (c.as.by == Scaled::channel_blocks) {
+      const std::int64_t step = pb.channels_last ? 1 : pixels;
+      const std::int64_t first = c.channel / kScaleBlock * kScaleBlock;
+      double most = 0;
+      for (std::int64_t i = first; i < std::min(first + kScaleBlock, channels); ++i) {
+        most = std::max(most, std::fabs(to_double(at[(i - c.channel) * step])));
       }
-      case Scaled::channels:
-        return treated(value, c_.as.scales[static_cast<std::size_t>(c_.channel)]);
-      case Scaled::images:
-        return treated(value, c_.as.scales[static_cast<std::size_t>(n)]);
-      default:
-        return treated(value, c_.as.parameter);
+      return block_treated(value, most);
     }
+    if (scales.empty()) return treated(value, c.as.parameter);
+    return treated(value,
+                   scales[static_cast<std::size_t>(c.as.by == Scaled::channels ? c.channel : n)]);
   }
 
   double treated(double value, double scale) const {
-    return diagnosis::treated(c_.as.treatment, pb_.dtype, value, scale);
+    return diagnosis::treated(c.as.treatment, pb.dtype, value, scale);
   }
   // Rounds with the power of two that puts the block's largest number below the type's.
   double block_treated(double value, double most) const {
     if (!(most > 0) || !std::isfinite(most)) return value;
-    return treated(value, std::ldexp(1.0, std::ilogb(most) - static_cast<int>(c_.as.parameter)));
+    return treated(value, std::ldexp(1.0, std::ilogb(most) - static_cast<int>(c.as.parameter)));
   }
-
-  const WgradProblem& pb_;
-  const Range images_;
-  const Channel& c_;
-  const std::int64_t pixels_, channels_, image_;  // image_: elements of one
-  std::vector<double> plane_;
 };
 
 // Holds the channels that some sums need of the images of one block, from all blocks that have
@@ -147,7 +123,8 @@ Planes read_planes(const Images& images, std::int64_t block, const std::set<Chan
   std::vector<Filler> fillers;
   std::set<std::int64_t> blocks;
   for (const Channel& channel : channels) {
-    fillers.emplace_back(plan.problem, planes.images, channel).add_blocks(plan, blocks);
+    fillers.push_back({plan.problem, planes.images, channel});
+    fillers.back().add_blocks(plan, blocks);
   }
   for (const std::int64_t i : blocks) {
     const Block other = i == block ? own : images.source.load(plan, i, memory[1]);
@@ -156,7 +133,7 @@ Planes read_planes(const Images& images, std::int64_t block, const std::set<Chan
     };
     run_tasks(images.pool, plan.problem.dtype, std::ssize(fillers), {}, fill);
   }
-  for (Filler& filler : fillers) planes.of[filler.channel()] = filler.take();
+  for (Filler& filler : fillers) planes.of[filler.c] = filler.take();
   return planes;
 }
 
@@ -269,19 +246,17 @@ void visit_all(const WgradProblem& pb, const Reading& plain, const Reading& read
     return visit_read(pb, reading, entry, planes, [&](const Term& t) { visit(reading, t); });
   }
   // Both in one order, of which the sums' scales speak.
-  std::vector<Term> terms, others;
-  visit_read(pb, reading, entry, planes, [&](const Term& term) {
-    if (inside(term)) terms.push_back(term);
-  });
-  visit_read(pb, plain, entry, planes, [&](const Term& term) {
-    if (!inside(term)) others.push_back(term);
-  });
-  auto other = others.begin();
-  for (const Term& term : terms) {
-    for (; other != others.end() && other->pixel < term.pixel; ++other) visit(plain, *other);
-    visit(reading, term);
+  std::vector<std::pair<const Reading*, Term>> terms;
+  std::ptrdiff_t others = 0;
+  for (const Reading* const each : {&reading, &plain}) {
+    others = std::ssize(terms);
+    visit_read(pb, *each, entry, planes, [&](const Term& term) {
+      if (inside(term) == (each == &reading)) terms.emplace_back(each, term);
+    });
   }
-  for (; other != others.end(); ++other) visit(plain, *other);
+  std::ranges::inplace_merge(terms, terms.begin() + others, {},
+                             [](const auto& term) { return term.second.pixel; });
+  for (const auto& [each, term] : terms) visit(*each, term);
 }
 
 // Calls use(i, planes) for each of the wanted, by any thread, once their channels of a block are
@@ -368,39 +343,30 @@ Facts facts_of(const Images& images) {
   const WgradProblem& problem = images.plan.problem;
   Facts facts;
   Timing timing;
-  const auto add = [&](const Block& block, bool of_x) {
-    const std::int64_t pixels = pixels_of(extents_of(problem, of_x));
-    const std::int64_t channels = channels_of(problem, of_x), size = pixels * channels;
-    Facts::Largest& most = of_x ? facts.x : facts.dy;
-    most.channels.resize(static_cast<std::size_t>(channels));
-    most.images.resize(static_cast<std::size_t>(problem.N));
-    with_scalar(problem.dtype, [&]<typename Scalar>(Scalar) {
-      const auto* const from = static_cast<const Scalar*>(of_x ? block.x : block.dy);
-      for (std::int64_t i = 0; i < block.pixels[0].size() * size; ++i) {
-        const double value = std::fabs(to_double(from[i]));
-        if (!(value < HUGE_VAL)) continue;
-        const std::int64_t c = problem.channels_last ? i % channels : i / pixels % channels;
-        for (double* const each :
-             {&most.all, &most.channels[static_cast<std::size_t>(c)],
-              &most.images[static_cast<std::size_t>(block.pixels[0].begin + i / size)]}) {
-          *each = std::max(*each, value);
-        }
-      }
-    });
-  };
   const auto use = [&](const Block& block, std::int64_t) {
-    for (const bool of_x : {true, false}) add(block, of_x);
+    for (const bool of_x : {true, false}) {
+      const std::int64_t pixels = pixels_of(extents_of(problem, of_x));
+      const std::int64_t channels = channels_of(problem, of_x), size = pixels * channels;
+      Facts::Largest& most = of_x ? facts.x : facts.dy;
+      most.channels.resize(static_cast<std::size_t>(channels));
+      most.images.resize(static_cast<std::size_t>(problem.N));
+      with_scalar(problem.dtype, [&]<typename Scalar>(Scalar) {
+        const auto* const from = static_cast<const Scalar*>(of_x ? block.x : block.dy);
+        for (std::int64_t i = 0; i < block.pixels[0].size() * size; ++i) {
+          const double value = std::fabs(to_double(from[i]));
+          if (!(value < HUGE_VAL)) continue;
+          const std::int64_t c = problem.channels_last ? i % channels : i / pixels % channels;
+          for (double* const each :
+               {&most.all, &most.channels[static_cast<std::size_t>(c)],
+                &most.images[static_cast<std::size_t>(block.pixels[0].begin + i / size)]}) {
+            *each = std::max(*each, value);
+          }
+        }
+      });
+    }
   };
   stream_blocks(images.plan, images.source, use, timing);
   return facts;
-}
-
-std::vector<double> running_sums(const Terms& terms) {
-  std::vector<double> sums(1);
-  for (std::size_t i = 0; i < terms.x.size(); ++i) {
-    sums.push_back(sums.back() + terms.x[i] * terms.dy[i]);
-  }
-  return sums;
 }
 
 std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& images) {
@@ -423,12 +389,8 @@ std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& imag
 
 std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Images& images) {
   const WgradProblem& problem = images.plan.problem;
-  const std::int64_t count = term_count(problem);
-  std::vector<Terms> result(entries.size());
-  for (Terms& terms : result) {
-    terms.x.resize(static_cast<std::size_t>(count));
-    terms.dy.resize(terms.x.size());
-  }
+  const std::vector<double> zeros(static_cast<std::size_t>(term_count(problem)));
+  std::vector<Terms> result(entries.size(), {zeros, zeros});
   const Reading plain = plain_reading(problem);
   std::vector<Wanted> wanted;
   for (const EntryTerms& entry : entries) wanted.push_back({&plain, entry});

@@ -144,7 +144,6 @@ inline Extents extents_of(const WgradProblem& pb, bool of_x) {
 }
 inline std::int64_t pixels_of(const Extents& image) { return image[0] * image[1] * image[2]; }
 inline std::int64_t channels_of(const WgradProblem& pb, bool of_x) { return of_x ? pb.C : pb.K; }
-inline const char* tensor_name(bool of_x) { return of_x ? "input" : "out_backprop"; }
 
 // Holds the largest finite numbers of the tensors in size: of all, and of each channel and image.
 struct Facts {
@@ -169,7 +168,5 @@ struct Terms {
   std::vector<double> x, dy;
 };
 std::vector<Terms> terms_of(std::span<const EntryTerms> entries, const Images& images);
-// Returns the sums of the first terms: none, one, two and so on.
-std::vector<double> running_sums(const Terms& terms);
 
 }  // namespace convgrad::diagnosis
