@@ -36,7 +36,8 @@ constexpr int kMostAdded = 16, kLargestScale = 24;
 
 struct Factor {
   double value;
-  std::string name;  // " (1/N)"
+  std::string text;  // " (1/N)", after its digits
+  double bits = kFactorBits;
 };
 
 std::string digits(double value, int count) {
@@ -94,10 +95,6 @@ std::string cause_of(double factor) {
   }
   if (size < 1 && whole(inverse) && !(power && exponent > 0)) add("a mean in place of a sum");
   return cause;
-}
-
-Fit::Part factor_part(double value, const std::string& text) {
-  return {"scale_factor", "it is multiplied by " + text, cause_of(value)};
 }
 
 // A trial puts a filling with its number on top of what is predicted.
@@ -300,23 +297,21 @@ struct Trial {
     const double u =
         grid ? unit_roundoff(grid->like) * grid->part : unit_roundoff(e.problem().out_dtype);
     if (std::fabs(fitted - 1) <= u) return false;
-    const double own = needed;
-    const auto good = [&](double value, double more) {
-      factor = value;
-      needed = own + more;
-      return misfit().has_value();
-    };
-    for (const Factor& known : known_factors(e.problem())) {
-      if (std::fabs(known.value / fitted - 1) > 0.1 || !good(known.value, kFactorBits)) continue;
-      number = factor_part(known.value, digits(known.value, 9) + known.name);
-      return true;
-    }
+    std::vector<Factor> tried = known_factors(e.problem());
+    std::erase_if(tried, [&](const Factor& f) { return std::fabs(f.value / fitted - 1) > 0.1; });
+    for (Factor& known : tried) known.text = digits(known.value, 9) + known.text;
     // The fitted number itself need not be the one: it has the errors of what it was fitted to.
     for (int count = 1; count <= kMostDigits; ++count) {
       const std::string text = digits(fitted, count);
       const double value = std::strtod(text.c_str(), nullptr);
-      if (value == 1 || !good(value, kFactorBits + count * kDigitBits)) continue;
-      number = factor_part(value, text);
+      if (value != 1) tried.push_back({value, text, kFactorBits + count * kDigitBits});
+    }
+    const double own = needed;
+    for (const Factor& each : tried) {
+      factor = each.value;
+      needed = own + each.bits;
+      if (!misfit()) continue;
+      number = {"scale_factor", "it is multiplied by " + each.text, cause_of(factor)};
       return true;
     }
     return false;
