@@ -21,13 +21,6 @@ constexpr double kMostRight = 0.02;
 // Nobody reads more places, or more numbers in a list.
 constexpr std::size_t kMostBoxes = 3, kMostListed = 6;
 
-bool inside(const Box& box, const EntryPlace& at) {
-  for (std::size_t a = 0; a < box.size(); ++a) {
-    if (box[a].count(at[a]) == 0) return false;
-  }
-  return true;
-}
-
 // Returns "c % 8 == 7", or "" without a period that says all.
 std::string period_text(char letter, std::int64_t extent, const Values& values) {
   for (std::int64_t period = 2; 2 * period <= extent; ++period) {
@@ -48,46 +41,40 @@ std::string period_text(char letter, std::int64_t extent, const Values& values) 
   return "";
 }
 
-class Describer {
- public:
-  Describer(const WgradProblem& problem, const std::vector<Marked>& entries)
-      : problem_(problem), axes_(entry_axes(problem)), count_(entries.size()) {
-    for (const Marked& e : entries) {
-      if (e.mark != Mark::either) {
-        (e.mark == Mark::in ? in_ : out_).push_back(entry_place(axes_, e.index));
-      }
-    }
-  }
+struct Describer {
+  const WgradProblem& problem;
+  const std::vector<EntryAxis> axes = entry_axes(problem);
+  std::vector<EntryPlace> in = {}, out = {};
 
-  Place place() const {
+  // Says where those that are in lie, of so many entries.
+  Place place(std::size_t count) const {
     Place result;
-    if (in_.empty()) return result;
-    result.everything = out_.empty();
-    std::vector<Box> boxes = {box_of(in_)};
+    if (in.empty()) return result;
+    result.everything = out.empty();
+    std::vector<Box> boxes = {box_of(in)};
     // One box is the shortest text; then a box for each place on one axis, then for each tap.
-    for (std::size_t a = 0; !exact(boxes) && a < axes_.size(); ++a) {
+    for (std::size_t a = 0; !exact(boxes) && a < axes.size(); ++a) {
       boxes = boxes_by(std::vector<std::size_t>{a});
     }
-    std::vector<std::size_t> taps(axes_.size() - 2);
+    std::vector<std::size_t> taps(axes.size() - 2);
     std::iota(taps.begin(), taps.end(), std::size_t{0});
     if (!exact(boxes)) boxes = boxes_by(taps);
     result.pattern = exact(boxes);
-    if (!result.pattern) boxes = {box_of(in_)};
+    if (!result.pattern) boxes = {box_of(in)};
     for (const Box& box : boxes) {
       result.text += (result.text.empty() ? "" : ", and ") + text(box);
       result.bits += bits(box);
     }
     if (!result.pattern) {
-      result.text = cat(in_.size(), " of ", count_, " elements, scattered over ", result.text);
+      result.text = cat(in.size(), " of ", count, " elements, scattered over ", result.text);
     }
     return result;
   }
 
- private:
   Box box_of(const std::vector<EntryPlace>& some) const {
-    Box box(axes_.size());
+    Box box(axes.size());
     for (std::size_t a = 0; a < box.size(); ++a) {
-      std::vector<bool> seen(static_cast<std::size_t>(axes_[a].extent));
+      std::vector<bool> seen(static_cast<std::size_t>(axes[a].extent));
       for (const EntryPlace& at : some) seen[static_cast<std::size_t>(at[a])] = true;
       for (std::size_t i = 0; i < seen.size(); ++i) {
         if (seen[i]) box[a].insert(static_cast<std::int64_t>(i));
@@ -98,20 +85,20 @@ class Describer {
 
   // Returns the boxes of the entries that have their places on these axes in common; boxes that are
   // alike but for those are one.
-  std::vector<Box> boxes_by(const std::vector<std::size_t>& axes) const {
+  std::vector<Box> boxes_by(const std::vector<std::size_t>& common) const {
     std::map<Values, std::vector<EntryPlace>> parts;
-    for (const EntryPlace& at : in_) {
+    for (const EntryPlace& at : in) {
       Values key;
-      for (const std::size_t a : axes) key.push_back(at[a]);
+      for (const std::size_t a : common) key.push_back(at[a]);
       parts[key].push_back(at);
     }
     std::map<Box, Box> merged;
     for (const auto& [key, some] : parts) {
       const Box own = box_of(some);
       Box others = own;
-      for (const std::size_t a : axes) others[a].clear();
+      for (const std::size_t a : common) others[a].clear();
       Box& all = merged.emplace(others, own).first->second;
-      for (const std::size_t a : axes) all[a].insert(own[a].begin(), own[a].end());
+      for (const std::size_t a : common) all[a].insert(own[a].begin(), own[a].end());
     }
     std::vector<Box> result;
     result.reserve(merged.size());
@@ -121,22 +108,25 @@ class Describer {
   // Tells whether the boxes hold hardly anything else.
   bool exact(const std::vector<Box>& boxes) const {
     if (boxes.size() > kMostBoxes) return false;
-    const auto right = std::ranges::count_if(out_, [&](const EntryPlace& at) {
-      return std::ranges::any_of(boxes, [&](const Box& box) { return inside(box, at); });
+    const auto has = [](const auto& values, std::int64_t v) { return values.count(v) > 0; };
+    const auto right = std::ranges::count_if(out, [&](const EntryPlace& at) {
+      return std::ranges::any_of(boxes, [&](const Box& box) {
+        return std::equal(box.begin(), box.end(), at.begin(), has);
+      });
     });
-    return static_cast<double>(right) <= kMostRight * static_cast<double>(in_.size());
+    return static_cast<double>(right) <= kMostRight * static_cast<double>(in.size());
   }
 
   // Returns log2 of how many ranges, single places, or sets of as many there are of an axis;
   // periods count as ranges.
   double bits(const Box& box) const {
     double result = 0;
-    for (std::size_t a = 0; a < axes_.size(); ++a) {
-      const auto all = static_cast<double>(axes_[a].extent),
+    for (std::size_t a = 0; a < axes.size(); ++a) {
+      const auto all = static_cast<double>(axes[a].extent),
                  some = static_cast<double>(box[a].size());
       if (some == all) continue;
       const bool range = *box[a].rbegin() - *box[a].begin() + 1 == std::ssize(box[a]) ||
-                         !period_text('k', axes_[a].extent, {box[a].begin(), box[a].end()}).empty();
+                         !period_text('k', axes[a].extent, {box[a].begin(), box[a].end()}).empty();
       const double sets =
           std::lgamma(all + 1) - std::lgamma(some + 1) - std::lgamma(all - some + 1);
       const double ranges = std::log(some == 1 ? all : all * (all + 1) / 2);
@@ -149,8 +139,8 @@ class Describer {
     const auto is_one = [](const auto& values) { return values.size() == 1; };
     if (std::ranges::all_of(box, is_one)) {
       std::string element;
-      for (std::size_t a = 0; a < axes_.size(); ++a) {
-        element += cat(a > 0 ? ", " : "", axes_[a].letter, " ", *box[a].begin());
+      for (std::size_t a = 0; a < axes.size(); ++a) {
+        element += cat(a > 0 ? ", " : "", axes[a].letter, " ", *box[a].begin());
       }
       return "the element " + element;
     }
@@ -160,19 +150,19 @@ class Describer {
   }
 
   bool is_whole(const Box& box, std::size_t a) const {
-    return std::ssize(box[a]) == axes_[a].extent;
+    return std::ssize(box[a]) == axes[a].extent;
   }
 
   // Returns "" where all channels are meant.
   std::string channels_text(const Box& box) const {
     std::string text;
-    for (std::size_t a = axes_.size(); a-- > axes_.size() - 2;) {
+    for (std::size_t a = axes.size(); a-- > axes.size() - 2;) {
       if (is_whole(box, a)) continue;
       const Values values(box[a].begin(), box[a].end());
       const std::int64_t group =
-          axes_[a].letter == 'k' && problem_.groups > 1 ? problem_.group_k() : 0;
-      text += cat(text.empty() ? "" : ", ", axes_[a].name, values.size() > 1 ? "s " : " ",
-                  values_text(axes_[a].letter, axes_[a].extent, values, group));
+          axes[a].letter == 'k' && problem.groups > 1 ? problem.group_k() : 0;
+      text += cat(text.empty() ? "" : ", ", axes[a].name, values.size() > 1 ? "s " : " ",
+                  values_text(axes[a].letter, axes[a].extent, values, group));
     }
     return text;
   }
@@ -180,23 +170,18 @@ class Describer {
   // Returns "" where all taps are meant.
   std::string taps_text(const Box& box) const {
     bool one = true, every = true;
-    std::string position, axes;
-    for (std::size_t a = 0; a < axes_.size() - 2; ++a) {
+    std::string position, others;
+    for (std::size_t a = 0; a < axes.size() - 2; ++a) {
       one = one && box[a].size() == 1;
       every = every && is_whole(box, a);
       position += cat(a > 0 ? "," : "", *box[a].begin());
       if (is_whole(box, a)) continue;
-      axes += (axes.empty() ? "" : ", ") +
-              values_text(axes_[a].letter, axes_[a].extent, Values(box[a].begin(), box[a].end()));
+      others += (others.empty() ? "" : ", ") +
+                values_text(axes[a].letter, axes[a].extent, Values(box[a].begin(), box[a].end()));
     }
     if (every) return "";
-    return one ? cat("tap (", position, ")") : "the taps " + axes;
+    return one ? cat("tap (", position, ")") : "the taps " + others;
   }
-
-  const WgradProblem& problem_;
-  const std::vector<EntryAxis> axes_;
-  const std::size_t count_;
-  std::vector<EntryPlace> in_, out_;
 };
 
 struct Named {
@@ -309,7 +294,13 @@ EntryPlace entry_place(const std::vector<EntryAxis>& axes, std::int64_t index) {
 }
 
 Place place_of(const WgradProblem& problem, const std::vector<Marked>& entries) {
-  return Describer(problem, entries).place();
+  Describer describer = {problem};
+  for (const Marked& e : entries) {
+    if (e.mark == Mark::either) continue;
+    (e.mark == Mark::in ? describer.in : describer.out)
+        .push_back(entry_place(describer.axes, e.index));
+  }
+  return describer.place(entries.size());
 }
 
 std::string pixels_text(const WgradProblem& pb, const Pixels& pixels, const std::string& verb) {
