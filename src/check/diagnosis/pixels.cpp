@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "check/diagnosis/search.hpp"
@@ -31,7 +30,6 @@ constexpr std::size_t kEntriesOfFew = 32;
 
 // A clue is an entry of the sample that is wrong for certain.
 struct Clue {
-  std::size_t at;
   const Terms* terms;
   double error, step, scale;  // step: half of the result's
   double tolerance(double scales) const { return step + scales * scale; }
@@ -58,7 +56,7 @@ std::vector<Clue> clues_of(const Evidence& evidence, const Sample& sample) {
     const bool right = !evidence.wrong().empty() && evidence.error(at) < kLeastError;
     if (!std::isfinite(error) || right) continue;
     const double step = rounding_step(evidence.problem().out_dtype, evidence.got(at)) / 2;
-    result.push_back({at, &sample.terms[e], error, step, evidence.scale(at)});
+    result.push_back({&sample.terms[e], error, step, evidence.scale(at)});
   }
   std::ranges::stable_sort(result, std::greater<>(), [](const Clue& clue) {
     return std::fabs(clue.error) / clue.tolerance(kTolerance);
@@ -147,16 +145,11 @@ struct Ranges {
     Sums result;
     std::vector<double> each;
     for (std::size_t e = 0; e < added.size() && !(few && e == kEntriesOfFew); ++e) {
-      each.assign(static_cast<std::size_t>(ends.back()), 0);
-      for (std::size_t i = 0; i < steps.size(); ++i) each[steps[i]] += added[e][i];
-      std::vector<double> own;
-      double sum = 0;
-      std::int64_t at = 0;
-      for (const std::int64_t end : ends) {
-        for (; at < end; ++at) sum += each[static_cast<std::size_t>(at)];
-        own.push_back(sum);
-      }
-      result.push_back(std::move(own));
+      each.assign(static_cast<std::size_t>(ends.back()) + 1, 0);
+      for (std::size_t i = 0; i < steps.size(); ++i) each[steps[i] + 1] += added[e][i];
+      std::partial_sum(each.begin(), each.end(), each.begin());
+      std::vector<double>& own = result.emplace_back();
+      for (const std::int64_t end : ends) own.push_back(each[static_cast<std::size_t>(end)]);
     }
     return result;
   }

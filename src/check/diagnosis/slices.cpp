@@ -62,11 +62,9 @@ using Slices = std::vector<Positions>;
 
 // Tells whether all that stands at `at` is what belongs to `of`.
 bool holds(const Evidence& evidence, const Positions& at, const Positions& of) {
-  if (at.size() != of.size()) return false;
-  for (std::size_t j = 0; j < at.size(); ++j) {
-    if (!evidence.fits(at[j], evidence.want(of[j]), evidence.scale(of[j]))) return false;
-  }
-  return true;
+  return std::ranges::equal(at, of, [&](std::size_t one, std::size_t other) {
+    return evidence.fits(one, evidence.want(other), evidence.scale(other));
+  });
 }
 
 // Returns what each slice holds, or nothing if that is its own everywhere, or cannot be told.

@@ -3,11 +3,9 @@
 // Networks, 2016). Its transforms are exact but for rounding.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <set>
 
 #include "check/diagnosis/search.hpp"
-#include "check/rounding.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
@@ -47,15 +45,14 @@ constexpr Form kForms[] = {{2,
 // Returns a * tile * transposed b, each rounded to the type, if there is one.
 Matrix transformed(const Matrix& a, const Matrix& tile, const Matrix& b,
                    std::optional<DType> type = {}) {
-  Matrix rows{}, result{};
+  Matrix result{};
   for (std::size_t i = 0; i < kMost; ++i) {
+    std::array<double, kMost> row{};
     for (std::size_t j = 0; j < kMost; ++j) {
-      for (std::size_t l = 0; l < kMost; ++l) rows[i][j] += a[i][l] * tile[l][j];
+      for (std::size_t l = 0; l < kMost; ++l) row[j] += a[i][l] * tile[l][j];
     }
-  }
-  for (std::size_t i = 0; i < kMost; ++i) {
     for (std::size_t j = 0; j < kMost; ++j) {
-      for (std::size_t l = 0; l < kMost; ++l) result[i][j] += rows[i][l] * b[j][l];
+      for (std::size_t l = 0; l < kMost; ++l) result[i][j] += row[l] * b[j][l];
       if (type) result[i][j] = rounded(*type, result[i][j]);
     }
   }
