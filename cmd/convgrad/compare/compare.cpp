@@ -2,7 +2,6 @@
 // parts, so they may be larger than memory.
 #include "compare/compare.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -42,43 +41,34 @@ struct Source {
 
 // Reads one of the two arrays in C order: floats as double, integers and booleans as long double,
 // which holds every integer of 64 bits.
-class Array {
- public:
-  explicit Array(const Source& source)
-      : source_(source), reader_(source.open()), dtype_name_(dtype_text(reader_)) {
-    if (is_integers()) return;
-    dtype_ = float_dtype(reader_.header(), reader_.name());
-    reader_.widen_to(DType::f64);
+struct Array {
+  explicit Array(const Source& from)
+      : source(from), reader(from.open()), integers(is_integer(reader.header())) {
+    if (integers) return;
+    dtype = float_dtype(reader.header(), reader.name());
+    reader.widen_to(DType::f64);
   }
-
-  const Source& source() const { return source_; }
-  const std::string& name() const { return reader_.name(); }
-  const NpyHeader& header() const { return reader_.header(); }
-  const std::string& dtype_name() const { return dtype_name_; }
-  DType dtype() const { return dtype_; }  // of floats
-  bool is_integers() const { return is_integer(reader_.header()); }
 
   template <typename Value>
   std::vector<Value> read(const ArrayPart& part) {
     std::vector<Value> values(static_cast<std::size_t>(part.count));
     if constexpr (std::is_same_v<Value, double>) {
-      reader_.read_box(part.begin, part.end, values.data());
+      reader.read_box(part.begin, part.end, values.data());
     } else {
-      with_integer(reader_.header(), [&]<typename Integer>(Integer) {
-        std::vector<Integer> integers(values.size());
-        reader_.read_box(part.begin, part.end, integers.data());
-        std::ranges::copy(integers, values.begin());
+      with_integer(reader.header(), [&]<typename Integer>(Integer) {
+        std::vector<Integer> found(values.size());
+        reader.read_box(part.begin, part.end, found.data());
+        std::ranges::copy(found, values.begin());
       });
     }
     return values;
   }
-  void finish() { reader_.finish(); }
 
- private:
-  const Source source_;
-  NpyReader reader_;
-  std::string dtype_name_;
-  DType dtype_ = DType::f64;
+  const Source source;
+  NpyReader reader;
+  const std::string called = dtype_text(reader);  // its dtype
+  const bool integers;
+  DType dtype = DType::f64;  // of floats
 };
 
 // Returns why the arrays differ without a look at their elements, or "" if they may be equal.
@@ -96,38 +86,38 @@ std::string refusal(const CompareReport& r, const std::vector<std::int64_t>& wan
 
 // Integers are compared with integers alone: what a tolerance would mean for others is not known.
 void check_kinds(const CompareOptions& options, const Array& got, const Array& want) {
-  if (got.is_integers() != want.is_integers()) {
-    bad_input(got.name(), " is ", got.dtype_name(), ", ", want.name(), " is ", want.dtype_name(),
+  if (got.integers != want.integers) {
+    bad_input(got.reader.name(), " is ", got.called, ", ", want.reader.name(), " is ", want.called,
               ", expected integers or booleans in both, or floats", Hint("convert one of them"));
   }
-  if (got.is_integers() && options.max_ulp) {
-    misuse("--max-ulp: given for ", got.dtype_name(), ", expected --atol for integers");
+  if (got.integers && options.max_ulp) {
+    misuse("--max-ulp: given for ", got.called, ", expected --atol for integers");
   }
 }
 
 void describe_arrays(const CompareOptions& options, const Array& got, const Array& want,
                      CompareReport& r) {
   const auto report_of = [&](const Array& array) {
-    const auto& [argument, open] = array.source();
-    return tensor_report(argument, array.header(), !options.json.empty(), open);
+    return tensor_report(array.source.argument, array.reader.header(), !options.json.empty(),
+                         array.source.open);
   };
   r.tensors = {{"got", report_of(got)}, {"want", report_of(want)}};
-  r.got = got.name();
-  r.want = want.name();
-  r.shape = got.header().shape;
-  r.got_dtype = got.dtype_name();
-  r.want_dtype = want.dtype_name();
-  r.integers = got.is_integers();
+  r.got = got.reader.name();
+  r.want = want.reader.name();
+  r.shape = got.reader.header().shape;
+  r.got_dtype = got.called;
+  r.want_dtype = want.called;
+  r.integers = got.integers;
   r.tolerance.tolerance = tolerance_of(options);
   r.tolerance.equal_nan = options.equal_nan;
-  r.tolerance.ulp_dtype = coarser_dtype(got.dtype(), want.dtype());
+  r.tolerance.ulp_dtype = coarser_dtype(got.dtype, want.dtype);
   r.by_default = r.tolerance.tolerance.needs_terms();  // none was asked for
   if (r.by_default) {
     r.tolerance.tolerance = r.integers ? Tolerance{.criterion = Criterion::tolerance}
-                                       : default_tolerance(got.dtype(), want.dtype());
+                                       : default_tolerance(got.dtype, want.dtype);
   }
   r.comparison = ArrayComparison(r.tolerance);
-  r.refused = refusal(r, want.header().shape);
+  r.refused = refusal(r, want.reader.header().shape);
   r.saves_difference = !options.save_diff.empty();
 }
 
@@ -136,7 +126,7 @@ template <typename Value>
 void compare_elements(const CompareOptions& options, Array& got, Array& want, CompareReport& r) {
   const OutputOptions output = {options.execution.no_clobber};
   std::optional<ArrayFile> file;  // of got - want
-  const bool wide = got.dtype() == DType::f64 || want.dtype() == DType::f64;
+  const bool wide = got.dtype == DType::f64 || want.dtype == DType::f64;
   const DType dtype = wide ? DType::f64 : DType::f32;
   if (!options.save_diff.empty()) file.emplace(options.save_diff, dtype, r.shape, output);
   std::vector<double> difference;
@@ -153,10 +143,10 @@ void compare_elements(const CompareOptions& options, Array& got, Array& want, Co
       file->write(rounded.data(), rounded.size());
     }
     progress.show(static_cast<double>(part.first + part.count) /
-                  static_cast<double>(got.header().element_count));
+                  static_cast<double>(got.reader.header().element_count));
   });
-  got.finish();
-  want.finish();
+  got.reader.finish();
+  want.reader.finish();
   if (file) file->commit();
 }
 
@@ -181,50 +171,47 @@ Source source_of(const std::string& argument) {
   return {argument, [argument] { return NpyReader(argument); }};
 }
 
-// Opens the arrays of an archive, or those of a folder, of its folders and of the archives in them,
-// by their names.
-class Collection {
- public:
-  explicit Collection(const std::string& path) {
-    if (!fs::is_directory(path)) {
-      add_archive(path, "");
-      return;
-    }
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
-      if (!entry.is_regular_file()) continue;
-      const std::string file = entry.path().string();
-      const std::string name = entry.path().lexically_relative(path).string();
-      if (entry.path().extension() == ".npy") {
-        sources_.emplace(name, source_of(file));
-      } else if (is_archive(file)) {
-        add_archive(file, name + ":");
-      }
+using Sources = std::map<std::string, Source>;  // by their names
+
+// An archive is opened once for all its arrays.
+void add_archive(const std::string& path, const std::string& prefix, Sources& sources) {
+  const auto archive = std::make_shared<const TensorArchive>(path);
+  for (const std::string& name : archive->names()) {
+    sources.emplace(prefix + name, Source{cat(path, ":", name), [archive, name] {
+                                            return NpyReader(archive->open(name));
+                                          }});
+  }
+}
+
+// Returns the arrays of an archive, or those of a folder, of its folders and of the archives in
+// them.
+Sources sources_of(const std::string& path) {
+  Sources sources;
+  if (!fs::is_directory(path)) {
+    add_archive(path, "", sources);
+    return sources;
+  }
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string file = entry.path().string();
+    const std::string name = entry.path().lexically_relative(path).string();
+    if (entry.path().extension() == ".npy") {
+      sources.emplace(name, source_of(file));
+    } else if (is_archive(file)) {
+      add_archive(file, name + ":", sources);
     }
   }
+  return sources;
+}
 
-  const std::map<std::string, Source>& sources() const { return sources_; }
-  // Names those that the other has not.
-  Words missing_in(const Collection& other) const {
-    Words names;
-    for (const auto& [name, source] : sources_) {
-      if (!other.sources_.contains(name)) names.push_back(name);
-    }
-    return names;
+// Names those that the other has not.
+Words missing_in(const Sources& other, const Sources& sources) {
+  Words names;
+  for (const auto& [name, source] : sources) {
+    if (!other.contains(name)) names.push_back(name);
   }
-
- private:
-  // An archive is opened once for all its arrays.
-  void add_archive(const std::string& path, const std::string& prefix) {
-    const auto archive = std::make_shared<const TensorArchive>(path);
-    for (const std::string& name : archive->names()) {
-      sources_.emplace(prefix + name, Source{cat(path, ":", name), [archive, name] {
-                                               return NpyReader(archive->open(name));
-                                             }});
-    }
-  }
-
-  std::map<std::string, Source> sources_;
-};
+  return names;
+}
 
 bool is_collection(const std::string& path) {
   std::error_code ignored;
@@ -233,18 +220,18 @@ bool is_collection(const std::string& path) {
 
 ReportPointer compare_collections(const CompareOptions& options) {
   if (!options.save_diff.empty()) misuse("--save-diff: expected only with two arrays");
-  const Collection got(options.got), want(options.want);
+  const Sources got = sources_of(options.got), want = sources_of(options.want);
   auto report = std::make_unique<CollectionReport>();
   report->got = options.got;
   report->want = options.want;
-  report->only_got = got.missing_in(want);
-  report->only_want = want.missing_in(got);
-  if (got.sources().size() == report->only_got.size()) {
+  report->only_got = missing_in(want, got);
+  report->only_want = missing_in(got, want);
+  if (got.size() == report->only_got.size()) {
     bad_input(options.got, ", ", options.want, ": no name is in both, expected arrays to compare");
   }
-  for (const auto& [name, source] : got.sources()) {
-    const auto other = want.sources().find(name);
-    if (other == want.sources().end()) continue;
+  for (const auto& [name, source] : got) {
+    const auto other = want.find(name);
+    if (other == want.end()) continue;
     report->arrays.emplace_back(name, compare_arrays(options, source, other->second));
   }
   return report;

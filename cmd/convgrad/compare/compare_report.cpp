@@ -1,4 +1,5 @@
 // compare_report.cpp - the reports of comparisons, in numpy's words and as JSON.
+#include "base/messages.hpp"
 #include "compare/compare.hpp"
 #include "files/array.hpp"
 
@@ -103,30 +104,28 @@ Json comparison_json(const CompareReport& r) {
 }  // namespace
 
 std::string CompareReport::text() const {
-  const CompareReport& r = *this;
   const ArrayComparison& c = comparison;
-  std::string text = cat(r.matches() ? "MATCH: " : "MISMATCH: ", r.got, " against ", r.want, ": ");
-  if (!r.refused.empty()) {
-    return cat(text, r.refused, "\n",
+  std::string text = cat(matches() ? "MATCH: " : "MISMATCH: ", got, " against ", want, ": ");
+  if (!refused.empty()) {
+    return cat(text, refused, "\n",
                saves_difference ? "No difference is written, since shapes or dtypes differ\n" : "");
   }
-  text += dtypes_and_shape(r) + "\n";
-  text += cat(r.matches() ? "Equal to tolerance " : "Not equal to tolerance ", criterion_text(r),
-              r.tolerance.equal_nan ? "" : ", NaN equals nothing", "\n");
+  text += dtypes_and_shape(*this) + "\n";
+  text += cat(matches() ? "Equal to tolerance " : "Not equal to tolerance ", criterion_text(*this),
+              tolerance.equal_nan ? "" : ", NaN equals nothing", "\n");
   text += cat("Mismatched elements: ", part_text(c.mismatches, c.count), "\n");
-  text += worst_lines(r, "absolute", &LargestErrors::abs);
-  text += worst_lines(r, "relative", &LargestErrors::rel);
-  if (!r.integers) text += worst_lines(r, "ULP", &LargestErrors::ulp);
-  if (!c.match()) text += cat("First mismatch", place(r, c.first_mismatch), "\n");
+  text += worst_lines(*this, "absolute", &LargestErrors::abs);
+  text += worst_lines(*this, "relative", &LargestErrors::rel);
+  if (!integers) text += worst_lines(*this, "ULP", &LargestErrors::ulp);
+  if (!c.match()) text += cat("First mismatch", place(*this, c.first_mismatch), "\n");
   if (c.nonfinite_mismatches > 0) {
     text += cat("Mismatches that are not finite: ", c.nonfinite_mismatches, ", the first",
-                place(r, c.first_nonfinite), "\n");
+                place(*this, c.first_nonfinite), "\n");
   }
-  const bool all_finite =
-      c.got_nonfinite.nan + c.got_nonfinite.inf + c.want_nonfinite.nan + c.want_nonfinite.inf == 0;
-  if (!all_finite) {
-    text += cat("Not finite: got ", nonfinite_text(c.got_nonfinite), "; want ",
-                nonfinite_text(c.want_nonfinite), "\n");
+  const NonFinite &of_got = c.got_nonfinite, &of_want = c.want_nonfinite;
+  if (of_got.nan + of_got.inf + of_want.nan + of_want.inf > 0) {
+    text +=
+        cat("Not finite: got ", nonfinite_text(of_got), "; want ", nonfinite_text(of_want), "\n");
   }
   return text;
 }
