@@ -145,11 +145,6 @@ Json totals_json(const std::vector<Measured>& all) {
   return totals;
 }
 
-std::string table_header(const std::vector<BenchCase>& cases) {
-  return row(cases, {"name", "dtype", "algorithm", "threads", "median ms", "min ms", "cv %",
-                     "GFLOP/s", "GB/s", "% of peak", ""});
-}
-
 std::string table_row(const Measured& m, const std::vector<BenchCase>& cases) {
   const BenchCase& c = *m.bench_case;
   const Performance p = performance(m);
@@ -199,62 +194,45 @@ void print(const std::string& line) {
   std::fflush(stdout);
 }
 
-void print_head(const std::vector<BenchCase>& cases, const std::map<int, Peaks>& peaks) {
-  for (const BenchCase& c : cases) {
-    if (c.is_foreign) print(cat("problem: ", c.name, ": ", describe(c.problem)));
-  }
-  for (const auto& [threads, values] : peaks) print(peaks_line(values));
-  print(table_header(cases));
-}
-
 std::vector<Measured> measure_all(const std::vector<BenchCase>& cases, std::optional<Job>& job,
                                   const BenchOptions& options, const std::map<int, Peaks>& peaks) {
-  bool begun = options.json == "-";  // there is no table then
-  return measure(cases, job, options, [&](Measured& row) {
-    const auto found = peaks.find(row.bench_case->plan.threads);
-    if (found != peaks.end()) row.peaks = found->second;
-    if (!begun) print_head(cases, peaks);  // after files are read, which may fail
+  bool begun = false;
+  return measure(cases, job, options, [&](Measured& measured) {
+    const auto found = peaks.find(measured.bench_case->plan.threads);
+    if (found != peaks.end()) measured.peaks = found->second;
+    if (options.json == "-") return;  // there is no table then
+    if (!begun) {                     // after files are read, which may fail
+      for (const BenchCase& c : cases) {
+        if (c.is_foreign) print(cat("problem: ", c.name, ": ", describe(c.problem)));
+      }
+      for (const auto& [threads, values] : peaks) print(peaks_line(values));
+      print(row(cases, {"name", "dtype", "algorithm", "threads", "median ms", "min ms", "cv %",
+                        "GFLOP/s", "GB/s", "% of peak", ""}));
+    }
     begun = true;
-    if (options.json != "-") print(table_row(row, cases));
+    print(table_row(measured, cases));
   });
 }
-
-class BenchReport final : public Report {
- public:
-  std::string text() const override { return totals; }
-  Json json() const override {
-    Json problems = Json::array();
-    for (const Measured& row : rows) problems.push_back(measured_json(row));
-    Json json = problems.size() == 1 ? problems.front() : Json::object();
-    if (!tensors.empty()) json["tensors"] = tensors_json(tensors);
-    json["machine"] = machine_json(this_machine());
-    json["peaks"] = peaks.size() == 1 ? peaks_json(peaks.begin()->second) : Json();
-    json["totals"] = totals_json(rows);
-    json["problems"] = std::move(problems);
-    return json;
-  }
-
-  std::vector<BenchCase> cases;  // of the rows
-  std::map<int, Peaks> peaks;    // by threads
-  std::vector<Measured> rows;
-  Tensors tensors;     // that were read
-  std::string totals;  // lines of a table's end, behind those that were printed as they came
-};
 
 }  // namespace
 
 ReportPointer bench(const BenchOptions& options) {
   if (options.list_suites) return list_suites();
-  auto report = std::make_unique<BenchReport>();
   std::optional<Job> job;
-  report->cases = plan_cases(options, job);
-  if (job) report->tensors = job->tensors;
-  report->peaks = peaks_for(report->cases, options);
-  report->rows = measure_all(report->cases, job, options, report->peaks);
-  if (!options.suite.empty() || !options.network.empty()) {
-    report->totals = totals_text(report->rows, report->cases);
-  }
-  return report;
+  const std::vector<BenchCase> cases = plan_cases(options, job);
+  const std::map<int, Peaks> peaks = peaks_for(cases, options);
+  const std::vector<Measured> rows = measure_all(cases, job, options, peaks);
+  Json problems = Json::array();
+  for (const Measured& row : rows) problems.push_back(measured_json(row));
+  Json json = problems.size() == 1 ? problems.front() : Json::object();
+  if (job) json["tensors"] = tensors_json(job->tensors);
+  json["machine"] = machine_json(this_machine());
+  json["peaks"] = peaks.size() == 1 ? peaks_json(peaks.begin()->second) : Json();
+  json["totals"] = totals_json(rows);
+  json["problems"] = std::move(problems);
+  // The table's end, behind the lines that were printed as they came.
+  const bool is_list = !options.suite.empty() || !options.network.empty();
+  return std::make_unique<PlainReport>(is_list ? totals_text(rows, cases) : "", std::move(json));
 }
 
 }  // namespace convgrad::cli

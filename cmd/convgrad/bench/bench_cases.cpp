@@ -7,20 +7,12 @@
 
 #include "bench/bench.hpp"
 #include "files/byte_source.hpp"
-#include "generate/generate.hpp"
 #include "options/arguments.hpp"
-#include "options/problems.hpp"
 
 namespace convgrad::cli {
 namespace {
 
 constexpr std::int64_t kMostConvolutions = 1'000'000'000'000;  // of a line: their sum is printed
-
-std::int64_t count_of(const std::string& word) {
-  const std::optional<std::int64_t> count = parse_whole(word);
-  if (count && *count >= 1 && *count <= kMostConvolutions) return *count;
-  bad_input("count: ", word, ", expected from 1 to ", kMostConvolutions);
-}
 
 // Returns the problem of [NAME [COUNT]] LINE.
 BenchProblem problem_of(Words words) {
@@ -30,7 +22,10 @@ BenchProblem problem_of(Words words) {
     name = words[0];
     words.erase(words.begin());
     if (is_digit(words[0][0])) {
-      problem.count = count_of(words[0]);
+      problem.count = parse_whole(words[0]).value_or(0);
+      if (problem.count < 1 || problem.count > kMostConvolutions) {
+        bad_input("count: ", words[0], ", expected from 1 to ", kMostConvolutions);
+      }
       words.erase(words.begin());
     }
   }
@@ -233,12 +228,6 @@ ExecutionOptions backend_options(const BenchOptions& options) {
   return execution;
 }
 
-// Returns the device that is measured, and none for the processor, which auto takes here too.
-std::optional<Device> device_of(const BenchOptions& options) {
-  if (named_backend(backend_options(options)) != Backend::cuda) return std::nullopt;
-  return cuda_device(options.execution.device.value_or(0));
-}
-
 // Adds the cases of one problem: each algorithm on each number of threads.
 void add_cases(const BenchOptions& options, BenchCase base, std::vector<BenchCase>& cases) {
   if (base.name.empty()) base.name = describe(base.problem);
@@ -247,8 +236,9 @@ void add_cases(const BenchOptions& options, BenchCase base, std::vector<BenchCas
   base.plan_options = plan_options(options);
   base.plan_options.source_bytes = source_bytes;
   base.plan_options.in_memory = true;
-  const std::optional<Device> device = device_of(options);
-  if (device) {
+  std::optional<Device> device;  // none for the processor, which auto takes here too
+  if (named_backend(backend_options(options)) == Backend::cuda) {
+    device = cuda_device(options.execution.device.value_or(0));
     base.plan_options.backend = Backend::cuda;
     base.plan_options.device = *device;
   }

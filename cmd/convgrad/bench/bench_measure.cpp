@@ -3,14 +3,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/clock.hpp"
 #include "base/integers.hpp"
 #include "bench/bench.hpp"
 #include "engine/block_sum.hpp"
-#include "engine/machine.hpp"
-#include "engine/run.hpp"
 #include "generate/generate.hpp"
-#include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -87,24 +83,19 @@ std::vector<double> runs_of(Run&& run, std::int64_t warmup, std::int64_t repeat,
   return runs;
 }
 
-// Returns a sum with the tensors on the device, so that its runs copy nothing.
-std::unique_ptr<DeviceSum> device_sum(const BenchCase& c, const Operands& tensors) {
-  if (c.plan.schedule.blocks.count > 1) {
-    throw Error(ErrorKind::runtime, c.name, " does not fit the device's memory as a whole",
-                Hint("measure a smaller batch"));
-  }
-  std::unique_ptr<DeviceSum> sum = make_device_sum(c.plan);
-  MemorySource source(tensors.x.data(), tensors.dy.data());
-  sum_blocks(c.plan, source, *sum);
-  sum->finish();
-  return sum;
-}
-
 // Returns the seconds of at least `repeat` runs, which take at least `min_time` seconds.
 std::vector<double> measure_runs(const BenchCase& c, const Operands& tensors, std::int64_t warmup,
                                  std::int64_t repeat, double min_time) {
   if (c.plan.cuda()) {
-    const std::unique_ptr<DeviceSum> sum = device_sum(c, tensors);
+    if (c.plan.schedule.blocks.count > 1) {
+      throw Error(ErrorKind::runtime, c.name, " does not fit the device's memory as a whole",
+                  Hint("measure a smaller batch"));
+    }
+    // Now the tensors are on the device, and runs copy nothing.
+    const std::unique_ptr<DeviceSum> sum = make_device_sum(c.plan);
+    MemorySource source(tensors.x.data(), tensors.dy.data());
+    sum_blocks(c.plan, source, *sum);
+    sum->finish();
     return runs_of([&] { return sum->time_replay(); }, warmup, repeat, min_time);
   }
   const WgradProblem& pb = c.problem;
