@@ -256,8 +256,8 @@ void check(const BatchJob& job, const Rows& rows) {
   }
   for (const Row& row : rows) {
     const auto* list = std::get_if<NumberList>(&row.value);
-    if (list != nullptr && !is_file_name(*list->words))
-      parse_numbers("--" + row.name(), *list->words);
+    if (list != nullptr && !is_file_name(*list->value))
+      parse_numbers("--" + row.name(), *list->value);
   }
   parse_numbers("--groups", o.groups);
 }

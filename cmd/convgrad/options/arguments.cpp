@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 
 namespace convgrad::cli {
 namespace {
@@ -88,9 +89,8 @@ class ListReader {
 
   void read_number(Words& numbers) {
     const std::size_t end = std::min(text_.find_first_of(kBetween, at_), text_.size());
-    for (const std::string& number : factors(std::string(text_.substr(at_, end - at_)))) {
-      numbers.push_back(number);
-    }
+    std::ranges::move(factors(std::string(text_.substr(at_, end - at_))),
+                      std::back_inserter(numbers));
     at_ = end;
   }
 
@@ -170,14 +170,10 @@ bool is_file_name(const Words& filter_sizes) {
   return !is_list || word.find(".npy") != word.npos || word.find(':') != word.npos;
 }
 
-std::string with_hyphens(const std::string& argument) {
-  std::string result = argument;
-  if (!result.starts_with("--")) return result;
-  for (char& c : result) {
-    if (c == '=') break;
-    if (c == '_') c = '-';
-  }
-  return result;
+std::string with_hyphens(std::string argument) {
+  if (!argument.starts_with("--")) return argument;
+  std::replace(argument.begin(), std::ranges::find(argument, '='), '_', '-');
+  return argument;
 }
 
 std::string joined(const Words& words, const char* separator) {
@@ -188,9 +184,7 @@ std::string joined(const Words& words, const char* separator) {
 
 Words words_of_line(const std::string& line) {
   TextReader text(line);
-  Words words;
-  for (std::string word; text >> word;) words.push_back(word);
-  return words;
+  return Words(std::istream_iterator<std::string>(text), {});
 }
 
 Words pieces_of(const std::string& text, char between) {

@@ -31,7 +31,7 @@ void read_padding(const std::string& flag, const std::string& word, WgradAttribu
 bool is_file_name(const Words& filter_sizes);
 
 // Returns "--filter-sizes=..." for "--filter_sizes=...": hyphens and underscores mean the same.
-std::string with_hyphens(const std::string& argument);
+std::string with_hyphens(std::string argument);
 // Returns the last value that words give to a long option; `word` is what it means without one. It
 // tells what has to be known although the command line cannot be parsed.
 std::string last_value(const std::vector<std::string>& words, const std::string& option,

@@ -189,12 +189,12 @@ struct Binder {
     return is_checked_later ? add(*text) : one_word(add(*text), not_a_flag);
   }
   CLI::Option* operator()(const Choice& one) const {
-    return one_word(add(*one.text),
+    return one_word(add(*one.value),
                     [type = row.type](std::string& word) { return choice(word, type); });
   }
-  CLI::Option* operator()(const List& list) const { return (*this)(list.text); }
+  CLI::Option* operator()(const List& list) const { return (*this)(list.value); }
   CLI::Option* operator()(const FileOrOutput& file) const {
-    return app.add_flag(spelled(row.names) + "{-}", *file.path, row.help)
+    return app.add_flag(spelled(row.names) + "{-}", *file.value, row.help)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
   CLI::Option* operator()(bool* flag) const {
@@ -219,10 +219,10 @@ struct Binder {
     return one_word(add(words)->expected(1), check)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
-  CLI::Option* operator()(const Again& again) const { return each(*again.words, not_a_flag); }
-  CLI::Option* operator()(const Tags& tags) const { return each(*tags.words, tag); }
+  CLI::Option* operator()(const Again& again) const { return each(*again.value, not_a_flag); }
+  CLI::Option* operator()(const Tags& tags) const { return each(*tags.value, tag); }
   CLI::Option* operator()(const NumberList& numbers) const {
-    const CLI::callback_t set = [words = numbers.words](const CLI::results_t& found) {
+    const CLI::callback_t set = [words = numbers.value](const CLI::results_t& found) {
       *words = found;
       return true;
     };
@@ -270,9 +270,9 @@ std::string variable_of(const std::string& name) {
 // Returns the paths that an option names.
 Words paths_of(const Value& value) {
   if (const auto* text = std::get_if<std::string*>(&value)) return {**text};
-  if (const auto* again = std::get_if<Again>(&value)) return *again->words;
+  if (const auto* again = std::get_if<Again>(&value)) return *again->value;
   if (const auto* words = std::get_if<Words*>(&value)) return **words;
-  const Words& numbers = *std::get<NumberList>(value).words;
+  const Words& numbers = *std::get<NumberList>(value).value;
   return is_file_name(numbers) ? numbers : Words{};
 }
 
@@ -286,11 +286,6 @@ Words Row::long_names() const {
   Words found = {names.name, names.alias, names.off};
   std::erase(found, "");
   return found;
-}
-
-void Rows::add(const OptionNames& names, const char* type, const char* group, const char* help,
-               Value value, const Traits& traits) {
-  push_back({names, type, group, help, value, traits});
 }
 
 const Row* Rows::find(const std::string& name) const {

@@ -130,9 +130,7 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
     a.filter_like = filter.header().shape;
     filter.finish();  // its checksum, if it has one, speaks for the header too
     a.filter_like_name = cat(o.filter_like_flag, " (", o.filter_like, ")");
-    if (a.filter_like.empty()) {
-      bad_input(a.filter_like_name, ": no axes, expected 4 or 5");
-    }
+    if (a.filter_like.empty()) bad_input(a.filter_like_name, ": no axes, expected 4 or 5");
   }
   a.strides = parse_numbers("--strides", o.strides);
   a.dilations = parse_numbers("--dilations", o.dilations);
@@ -157,9 +155,7 @@ void check_op(const ProblemOptions& o) {
 void check_required(const ProblemOptions& o) {
   if (o.line.empty()) check_op(o);
   if (o.input.empty()) misuse("--input is missing, expected a .npy file or -");
-  if (o.out_backprop.empty()) {
-    misuse("--out-backprop is missing, expected a .npy file or -");
-  }
+  if (o.out_backprop.empty()) misuse("--out-backprop is missing, expected a .npy file or -");
 }
 
 Tolerance tolerance_of(const CriterionOptions& o) {
@@ -167,18 +163,11 @@ Tolerance tolerance_of(const CriterionOptions& o) {
   if (given > 1) {
     misuse("--rtol/--atol, --max-ulp and --bitwise exclude each other", Hint("give one of them"));
   }
-  Tolerance tolerance;
-  if (o.rtol || o.atol) {
-    tolerance.criterion = Criterion::tolerance;
-    tolerance.rtol = o.rtol.value_or(0);
-    tolerance.atol = o.atol.value_or(0);
-  } else if (o.max_ulp) {
-    tolerance.criterion = Criterion::max_ulp;
-    tolerance.max_ulp = *o.max_ulp;
-  } else if (o.bitwise) {
-    tolerance.criterion = Criterion::bitwise;
-  }
-  return tolerance;
+  if (o.max_ulp) return {.criterion = Criterion::max_ulp, .max_ulp = *o.max_ulp};
+  if (o.bitwise) return {.criterion = Criterion::bitwise};
+  if (!o.rtol && !o.atol) return {};
+  return {
+      .criterion = Criterion::tolerance, .rtol = o.rtol.value_or(0), .atol = o.atol.value_or(0)};
 }
 
 std::vector<std::string> suite_names() {
@@ -192,9 +181,8 @@ std::vector<std::string> suite_names() {
 }
 
 std::string suite_path(const std::string& suite) {
-  const std::vector<std::string> names = suite_names();
-  if (std::ranges::find(names, suite) == names.end()) return suite;
-  return (folder() / (suite + kEnding)).string();
+  const bool is_name = std::ranges::count(suite_names(), suite) > 0;
+  return is_name ? (folder() / (suite + kEnding)).string() : suite;
 }
 
 }  // namespace convgrad::cli

@@ -22,30 +22,18 @@ inline constexpr const char* kReporting = "Reporting";  // a heading of --help
 
 // An option sets text, a flag, a tolerance, words that have no option in front (or one word that
 // stays as it is spelled), or one of these.
-struct NumberList {
-  Words* words;  // a list, as it is spelled
+template <typename Set, typename Form>
+struct Setting {
+  Set* value;
 };
-struct Again {
-  Words* words;  // one each time that it is given
-};
-struct Tags {
-  Words* words;  // the same, of the form KEY=VALUE
-};
-struct Choice {
-  std::string* text;  // one of the words of the row's type, "off|quick|full"
-};
-struct List {
-  std::string* text;  // words with commas between them, as it is spelled
-};
-struct FileOrOutput {
-  std::string* path;  // "-" where no value is given
-};
-struct Bytes {
-  std::uint64_t* value;  // "512MiB"
-};
-struct Real {
-  std::optional<double>* value;  // of any sign
-};
+using NumberList = Setting<Words, struct NumberListForm>;  // a list, as it is spelled
+using Again = Setting<Words, struct AgainForm>;            // one each time that it is given
+using Tags = Setting<Words, struct TagsForm>;              // the same, of the form KEY=VALUE
+using Choice = Setting<std::string, struct ChoiceForm>;    // of the row's type, "off|quick|full"
+using List = Setting<std::string, struct ListForm>;  // words with commas between, as it is spelled
+using FileOrOutput = Setting<std::string, struct FileForm>;    // "-" where no value is given
+using Bytes = Setting<std::uint64_t, struct BytesForm>;        // "512MiB"
+using Real = Setting<std::optional<double>, struct RealForm>;  // of any sign
 struct Whole {
   std::variant<int*, std::optional<int>*, std::int64_t*, std::optional<std::int64_t>*> value;
   std::int64_t least = 0, most = std::numeric_limits<std::int64_t>::max();
@@ -91,7 +79,9 @@ struct Row {
 
 struct Rows : std::vector<Row> {
   void add(const OptionNames& names, const char* type, const char* group, const char* help,
-           Value value, const Traits& traits = {});
+           Value value, const Traits& traits = {}) {
+    push_back({names, type, group, help, value, traits});
+  }
   const Row* find(const std::string& name) const;  // null if there is none
   std::vector<NamedFile> files() const;            // that the options name now
 };
