@@ -5,7 +5,6 @@
 
 #include <filesystem>
 
-#include "base/clock.hpp"
 #include "base/integers.hpp"
 #include "check/reference_sum.hpp"
 #include "commands.hpp"
@@ -17,7 +16,6 @@
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
 #include "options/problems.hpp"
-#include "report/report.hpp"
 #include "report/values.hpp"
 
 namespace convgrad::cli {
@@ -156,10 +154,7 @@ ReportPointer report_of(const Plan& plan, const MadeData& data, const Tensors& t
   Json json = problem_fields(problem);
   json["execution"] = plan_json(plan);
   json["tensors"] = tensors_json(tensors);
-  if (timing != nullptr) {
-    json["timing_ms"] = timing->timing_json();
-    json["perf"] = timing->perf_json();
-  }
+  if (timing != nullptr) json.update(timing->fields());
   json["generate"] = {{"dist", distribution_name(data.distribution)},
                       {"seed", data.seed},
                       {"nonfinite", data.nonfinite},

@@ -15,15 +15,14 @@ namespace {
 std::string version_of(int number) { return cat(number / 1000, ".", number % 1000 / 10); }
 
 std::string cuda_text(const CudaInfo& cuda) {
-  std::string text;
-  text += cat("CUDA         ",
-              cuda.built ? cat("toolkit ", version_of(cuda.toolkit_version), ", compiled for ",
-                               cuda.architectures)
-                         : "not available",
-              ", ",
-              cuda.driver_version > 0 ? "driver for " + version_of(cuda.driver_version)
-                                      : std::string("no driver"),
-              "\n");
+  std::string text = cat("CUDA         ",
+                         cuda.built ? cat("toolkit ", version_of(cuda.toolkit_version),
+                                          ", compiled for ", cuda.architectures)
+                                    : "not available",
+                         ", ",
+                         cuda.driver_version > 0 ? "driver for " + version_of(cuda.driver_version)
+                                                 : std::string("no driver"),
+                         "\n");
   if (cuda.devices.empty()) {
     return text + cat("             backend cuda is not here: ", cuda.why_none, "\n");
   }
@@ -33,6 +32,23 @@ std::string cuda_text(const CudaInfo& cuda) {
                 format_bytes(device.memory_bytes), "\n");
   }
   return text;
+}
+
+Json cuda_json(const CudaInfo& info) {
+  Json devices = Json::array();
+  for (const Device& device : info.devices) {
+    devices.push_back({{"number", device.number},
+                       {"name", device.name},
+                       {"compute_capability", cat(device.major, ".", device.minor)},
+                       {"memory_bytes", device.memory_bytes},
+                       {"multiprocessors", device.multiprocessors}});
+  }
+  return {{"built", info.built},
+          {"toolkit_version", info.toolkit_version},
+          {"driver_version", info.driver_version},
+          {"architectures", info.architectures},
+          {"devices", devices},
+          {"why_none", info.why_none}};
 }
 
 }  // namespace

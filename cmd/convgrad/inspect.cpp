@@ -11,7 +11,6 @@
 #include "engine/partial_file.hpp"
 #include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
-#include "report/report.hpp"
 #include "report/values.hpp"
 
 namespace convgrad::cli {
@@ -85,16 +84,9 @@ Statistics read_values(NpyReader& reader, TensorHash& hash) {
   return statistics;
 }
 
-// Returns what sha256sum prints and manifests name; "" for streams and members of archives.
-std::string hash_of_whole_file(const std::string& path) {
-  const bool whole = path != "-" && !split_tensor_name(path).member;
-  return whole && is_regular(path) ? hash_of_file(path) : "";
-}
-
 class InspectReport final : public Report {
  public:
   int exit_status() const override { return worst; }
-  const char* status() const override { return last_error ? "error" : "ok"; }
   std::string text() const override { return lines; }
   Json json() const override {
     Json json = {{"files", files}};
@@ -133,7 +125,9 @@ void add_array(const std::string& path, NpyReader reader, InspectReport& report)
   TensorHash hash;
   const Statistics values = read_values(reader, hash);
   const TensorReport tensor = {path, header, hash.text()};
-  const std::string file_hash = hash_of_whole_file(path);
+  // What sha256sum prints and manifests name; "" for streams and members of archives.
+  const bool whole = path != "-" && !split_tensor_name(path).member && is_regular(path);
+  const std::string file_hash = whole ? hash_of_file(path) : "";
   report.lines += cat(text_of(reader, dtype, values), "  ", *tensor.hash, " values\n");
   if (!file_hash.empty()) report.lines += cat("  ", file_hash, " file\n");
 
@@ -208,9 +202,7 @@ void add_archive(const InspectOptions& options, const std::string& path, Inspect
 }  // namespace
 
 ReportPointer inspect(const InspectOptions& options) {
-  if (options.paths.empty()) {
-    misuse("inspect: no file is named, expected one or more .npy files");
-  }
+  if (options.paths.empty()) misuse("inspect: no file is named, expected one or more .npy files");
   auto report = std::make_unique<InspectReport>();
   for (const std::string& path : options.paths) {
     const auto look = [&] {

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <optional>
 
-#include "base/clock.hpp"
 #include "check/spot_check.hpp"
 #include "convgrad/array_file.hpp"
 #include "convgrad/gradient_file.hpp"
@@ -20,41 +18,6 @@
 namespace convgrad::cli {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
-  misuse("--batch-range: '", text, "' is no range, expected A:B for images A to B-1, or K/R for ",
-         "the K-th of R parts");
-}
-
-void check_names(const ReduceOptions& options) {
-  const std::string& output = options.problem.output;
-  if (options.parts.empty()) {
-    misuse("reduce: no file is named, expected those that --batch-range has written");
-  }
-  if (output.empty()) {
-    misuse("--output is missing, expected a .npy file or -");
-  }
-  if (std::ranges::count(options.parts, "-") > 0) {
-    misuse("reduce: - is a stream, expected files of --batch-range");
-  }
-  check_outputs(options);
-}
-
-std::vector<PartialFile> open_all(const Words& names) {
-  std::vector<PartialFile> files;
-  for (const std::string& name : names) files.push_back(open_partial(name));
-  check_partials(files);
-  return files;
-}
-
-Json parts_json(const std::vector<PartialFile>& files) {
-  Json parts = Json::array();
-  for (const PartialFile& file : files) {
-    parts.push_back({{"file", file.path}, {"algorithm", file.header.algorithm}});
-    parts.back().update(part_json(file.header, file.nodes.size()));
-  }
-  return parts;
-}
-
 // Returns the part that text names: "A:B", images A to B-1, where a missing A is 0 and a missing B
 // the end, "K/R", the K-th of R parts, or "", all of the batch, which has so many images. Throws
 // Error(usage) for other text.
@@ -62,11 +25,13 @@ BatchRange parse_batch_range(const std::string& text, std::int64_t images) {
   if (text.empty()) return {};
   if (const auto share = parse_share(text)) return {{}, share->first - 1, share->second};
   const std::size_t at = text.find(':');
-  if (at == std::string::npos) refuse(text);
   const std::string_view all = text, first = all.substr(0, at), second = all.substr(at + 1);
   const auto begin = first.empty() ? std::optional<std::int64_t>(0) : parse_whole(first);
   const auto end = second.empty() ? std::optional<std::int64_t>(images) : parse_whole(second);
-  if (!begin || !end || *begin > *end) refuse(text);
+  if (at == text.npos || !begin || !end || *begin > *end) {
+    misuse("--batch-range: '", text, "' is no range, expected A:B for images A to B-1, or K/R for ",
+           "the K-th of R parts");
+  }
   return {Range{*begin, *end}};
 }
 
@@ -93,7 +58,6 @@ void check_batch_range(const Options& options) {
   }
 }
 
-// Returns the part as a line of --dry-run.
 std::string part_text(const Plan& plan) {
   const std::vector<BatchCut> cuts = batch_cuts(plan.schedule.chunks, plan.schedule.slices);
   std::string text =
@@ -109,16 +73,6 @@ std::string part_text(const Plan& plan) {
     text += cat(" ", cuts[i].image);
   }
   return text + "\n";
-}
-
-void write_part(const std::string& path, const Plan& plan, BlockSum& sum,
-                const OutputOptions& options) {
-  std::vector<const double*> sums;
-  for (std::size_t node = 0; node < plan.schedule.nodes.size(); ++node) {
-    sums.push_back(sum.finish(node));
-  }
-  // Parts of one run must be of one version, revision and compiler.
-  write_partial(path, partial_header(plan, version_text()), sums, options);
 }
 
 // Returns where the sums will be rounded, or nothing. Of a device's gradient fewer bytes are copied
@@ -151,21 +105,6 @@ std::vector<double> read_addend(const ArrayTarget& target, const WgradProblem& p
 }
 
 bool is_part(const Options& options) { return !options.execution.batch_range.empty(); }
-
-struct ComputeReport final : PlanReport {
-  using PlanReport::PlanReport;
-  Json json() const override {
-    Json json = PlanReport::json();
-    json["timing_ms"] = timing.timing_json();
-    json["perf"] = timing.perf_json();
-    json["output"] = output;
-    return json;
-  }
-  std::string in_short() const override { return ""; }
-
-  JobTiming timing;
-  std::string output;
-};
 
 }  // namespace
 
@@ -217,25 +156,17 @@ void write_sums(const ReadyJob& ready, double* dw, const Options& options) {
   write_gradient(options.problem.output, ready.job.problem, dw, gradient_options(options));
 }
 
-ReportPointer planned_report(const ReadyJob& ready, const Options& options, Json more) {
-  auto report = std::make_unique<PlanReport>(ready.job, ready.plan);
-  report->lines = plan_text(ready.job, ready.plan, options.execution.algorithm);
-  if (is_part(options)) report->lines += part_text(ready.plan);
-  report->more = std::move(more);
-  return report;
-}
-
 ReportPointer computed_report(const ReadyJob& ready, const Options& options,
-                              const JobTiming& timing, Json more) {
+                              const JobTiming& timing, const Json& more) {
   if (options.execution.verbose) print_timing(ready.plan, timing);
-  auto report = std::make_unique<ComputeReport>(ready.job, ready.plan);
-  report->timing = timing;
-  report->output = options.problem.output;
-  report->more = std::move(more);
+  Tensors tensors = ready.job.tensors;
   if (!is_part(options) && !options.json.empty()) {
-    add_gradient(gradient_target(options), ready.job.problem, report->tensors);
+    add_gradient(gradient_target(options), ready.job.problem, tensors);
   }
-  return report;
+  Json fields = plan_fields(tensors, ready.plan, more);
+  fields.update(timing.fields());
+  fields["output"] = options.problem.output;
+  return std::make_unique<PlainReport>("", std::move(fields));
 }
 
 ReportPointer compute(const Options& options) {
@@ -244,23 +175,32 @@ ReportPointer compute(const Options& options) {
   check_compute_options(options);
   ReadyJob ready = make_ready(options, std::nullopt, true);
   const Plan& plan = ready.plan;
+  const std::size_t nodes = plan.schedule.nodes.size();
+  std::optional<PartialHeader> part;
   Json more = Json::object();
   if (is_part(options)) {
-    more["part"] = part_json(partial_header(plan, version_text()), plan.schedule.nodes.size());
+    // Parts of one run must be of one version, revision and compiler.
+    part = partial_header(plan, version_text());
+    more["part"] = part_json(*part, nodes);
   }
-  if (options.execution.dry_run) return planned_report(ready, options, std::move(more));
+  if (options.execution.dry_run) {
+    return plan_report(ready.job, plan, options, part ? part_text(plan) : "", more);
+  }
   TaskPool pool(plan.threads);
   const std::unique_ptr<BlockSum> sums = checked_sum(plan, pool, options.execution);
   Buffer rounded;
-  if (!is_part(options) && ready.addend.empty()) rounded = rounded_by(*sums, plan);
+  if (!part && ready.addend.empty()) rounded = rounded_by(*sums, plan);
   JobTiming timing = {run_job(ready.job, plan, sums.get(), nullptr), 0, part_problem(plan)};
-  if (is_part(options)) {
-    timing.write_s = seconds_of(
-        [&] { write_part(options.problem.output, plan, *sums, gradient_options(options)); });
+  if (part) {
+    timing.write_s = seconds_of([&] {
+      std::vector<const double*> values;
+      for (std::size_t node = 0; node < nodes; ++node) values.push_back(sums->finish(node));
+      write_partial(options.problem.output, *part, values, gradient_options(options));
+    });
   } else {
     timing.write_s = finish_and_write(ready, *sums, rounded, options, timing.timing);
   }
-  return computed_report(ready, options, timing, std::move(more));
+  return computed_report(ready, options, timing, more);
 }
 
 std::unique_ptr<BlockSum> checked_sum(const Plan& plan, TaskPool& pool,
@@ -270,19 +210,32 @@ std::unique_ptr<BlockSum> checked_sum(const Plan& plan, TaskPool& pool,
 }
 
 ReportPointer reduce(const ReduceOptions& options) {
-  check_names(options);
   const std::string& output = options.problem.output;
+  if (options.parts.empty()) {
+    misuse("reduce: no file is named, expected those that --batch-range has written");
+  }
+  if (output.empty()) misuse("--output is missing, expected a .npy file or -");
+  if (std::ranges::count(options.parts, "-") > 0) {
+    misuse("reduce: - is a stream, expected files of --batch-range");
+  }
+  check_outputs(options);
   const OutputOptions output_options = gradient_options(options);
   check_array_output(output, output_options);
   warn_of_endings(options);
-  const std::vector<PartialFile> files = open_all(options.parts);
+  std::vector<PartialFile> files;
+  for (const std::string& name : options.parts) files.push_back(open_partial(name));
+  check_partials(files);
   const WgradProblem& problem = files[0].header.problem;
   const auto start = Clock::now();
   const Buffer sums = add_partials(files);
   const double read_s = seconds_since(start);
   write_gradient(output, problem, sums.as<double>(), output_options);
   Json fields = problem_fields(problem);
-  fields["parts"] = parts_json(files);
+  Json& parts = fields["parts"] = Json::array();
+  for (const PartialFile& file : files) {
+    parts.push_back({{"file", file.path}, {"algorithm", file.header.algorithm}});
+    parts.back().update(part_json(file.header, file.nodes.size()));
+  }
   fields["output"] = output;
   if (!options.json.empty()) {
     Tensors tensors;

@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "files/output_file.hpp"
 #include "job/job.hpp"
 #include "problem/schedule.hpp"
 #include "report/report.hpp"
@@ -38,10 +37,9 @@ std::unique_ptr<BlockSum> checked_sum(const Plan& plan, TaskPool& pool,
 // Writes the gradient. `dw` is in [tap][c][k] order; the addend is added to it.
 void write_sums(const ReadyJob& ready, double* dw, const Options& options);
 
-// These return what --dry-run says, and what there is to say of a gradient that was written, with
-// `more` fields beside the plan's. The second prints the timing for --verbose.
-ReportPointer planned_report(const ReadyJob& ready, const Options& options, Json more);
+// Returns what there is to say of a gradient that was written, with `more` fields beside the
+// plan's. Prints the timing for --verbose.
 ReportPointer computed_report(const ReadyJob& ready, const Options& options,
-                              const JobTiming& timing, Json more);
+                              const JobTiming& timing, const Json& more);
 
 }  // namespace convgrad::cli

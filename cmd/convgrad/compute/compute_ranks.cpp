@@ -4,20 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 
-#include "base/clock.hpp"
 #include "compute/compute.hpp"
-#include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
 #include "files/tensor_source.hpp"
-#include "job/job.hpp"
 #include "job/job_files.hpp"
 #include "mpi/ranks.hpp"
 #include "options/arguments.hpp"
 #include "options/help.hpp"
-#include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -104,42 +99,27 @@ void check_one_job(const Ranks& ranks, const Plan& plan) {
   });
 }
 
-std::vector<Range> parts_of(const Ranks& ranks, const Plan& plan) {
-  std::vector<Range> parts;
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    const BatchPart part =
-        batch_part(plan.schedule.chunks, plan.schedule.slices, {{}, rank, ranks.size()});
-    parts.push_back(plan.schedule.slices.slices_of(part.partitions));
-  }
-  return parts;
-}
-
 struct RankTiming {
   Timing timing;
   double add_s = 0;  // with the other ranks, and waiting for them
   std::int64_t read_bytes = 0;
 };
 
-Json rank_json(const Ranks& ranks, const Plan& plan, const RankTiming& t) {
-  return {{"rank", ranks.rank()},
-          {"host", host_name()},
-          {"images", {plan.schedule.part.images.begin, plan.schedule.part.images.end}},
-          {"threads", plan.threads},
-          {"device", plan.cuda() ? Json(plan.cuda()->device.number) : Json()},
-          {"read_bytes", t.read_bytes},
-          {"timing_ms",
-           {{"read", milliseconds(t.timing.read_s)},
-            {"kernel", milliseconds(t.timing.kernel_s)},
-            {"add", milliseconds(t.add_s)},
-            {"total", milliseconds(t.timing.total_s)}}}};
-}
-
 // Returns what all ranks say of themselves, on each of them.
-Json all_ranks(const Ranks& ranks, const Plan& plan, const RankTiming& timing) {
+Json all_ranks(const Ranks& ranks, const Plan& plan, const RankTiming& t) {
+  const Json own = {{"rank", ranks.rank()},
+                    {"host", host_name()},
+                    {"images", {plan.schedule.part.images.begin, plan.schedule.part.images.end}},
+                    {"threads", plan.threads},
+                    {"device", plan.cuda() ? Json(plan.cuda()->device.number) : Json()},
+                    {"read_bytes", t.read_bytes},
+                    {"timing_ms",
+                     {{"read", milliseconds(t.timing.read_s)},
+                      {"kernel", milliseconds(t.timing.kernel_s)},
+                      {"add", milliseconds(t.add_s)},
+                      {"total", milliseconds(t.timing.total_s)}}}};
   Json all = Json::array();
-  for (const std::string& text : ranks.gather(rank_json(ranks, plan, timing).dump())) {
-    all.push_back(Json::parse(text));
-  }
+  for (const std::string& text : ranks.gather(own.dump())) all.push_back(Json::parse(text));
   return {{"ranks", all}};
 }
 
@@ -155,7 +135,13 @@ double* sum_of_ranks(Ranks& ranks, ReadyJob& ready, BlockSum& sum, RankTiming& t
     for (std::size_t node = 0; node < plan.schedule.nodes.size(); ++node) {
       nodes.push_back({plan.schedule.nodes[node], sum.finish(node)});
     }
-    dw = add_ranks(ranks, parts_of(ranks, plan), nodes, plan.problem.dw_count());
+    std::vector<Range> parts;  // slices of each rank
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      const BatchPart part =
+          batch_part(plan.schedule.chunks, plan.schedule.slices, {{}, rank, ranks.size()});
+      parts.push_back(plan.schedule.slices.slices_of(part.partitions));
+    }
+    dw = add_ranks(ranks, parts, nodes, plan.problem.dw_count());
   });
   timing.timing.total_s += timing.add_s;
   return dw;
@@ -185,7 +171,7 @@ ReportPointer run_rank(Ranks& ranks, Options options) {
   });
   check_one_job(ranks, ready->plan);
   if (!options.execution.dry_run) return sum_and_write(ranks, *ready, options);
-  return planned_report(*ready, options, all_ranks(ranks, ready->plan, {}));
+  return plan_report(ready->job, ready->plan, options, "", all_ranks(ranks, ready->plan, {}));
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 
-#include "base/clock.hpp"
 #include "options/arguments.hpp"
 #include "options/problems.hpp"
 
@@ -269,7 +268,7 @@ ReportPointer listed_algorithms(const Options& options) {
   return std::make_unique<PlainReport>(std::move(lines), std::move(fields));
 }
 
-Json PlanReport::json() const {
+Json plan_fields(const Tensors& tensors, const Plan& plan, const Json& more) {
   Json json = {{"tensors", tensors_json(tensors)}};
   json.update(problem_fields(plan.problem));
   json["execution"] = plan_json(plan);
@@ -277,12 +276,8 @@ Json PlanReport::json() const {
   return json;
 }
 
-std::string PlanReport::in_short() const {
-  return cat(describe(plan.problem), ": ", algorithm_name(plan), ", ",
-             format_bytes(plan.memory.total()));
-}
-
-std::string plan_text(const Job& job, const Plan& plan, const std::string& algorithm) {
+ReportPointer plan_report(const Job& job, const Plan& plan, const Options& options,
+                          const std::string& more_lines, const Json& more) {
   const WgradProblem& pb = plan.problem;
   const Json work = work_json(pb);
   std::string text =
@@ -298,10 +293,12 @@ std::string plan_text(const Job& job, const Plan& plan, const std::string& algor
   if (!job.backend_reason.empty()) {
     text += cat("backend    ", backend_name(plan), ": ", job.backend_reason, "\n");
   }
-  if (algorithm == "auto" && (plan.cpu() || plan.cuda())) {
+  if (options.execution.algorithm == "auto" && (plan.cpu() || plan.cuda())) {
     text += "algorithms\n" + algorithm_table(job);
   }
-  return text;
+  return std::make_unique<PlainReport>(
+      text + more_lines, plan_fields(job.tensors, plan, more),
+      cat(describe(pb), ": ", algorithm_name(plan), ", ", format_bytes(plan.memory.total())));
 }
 
 void print_timing(const Plan& plan, const JobTiming& job) {

@@ -55,21 +55,11 @@ std::string algorithms_text(const std::vector<AlgorithmRow>& rows);
 // Returns what --list-algorithms says, of the problem if the options have one, or null without it.
 ReportPointer listed_algorithms(const Options& options);
 
-// Holds what --dry-run says of a job, and what is said beside it.
-struct PlanReport : Report {
-  PlanReport(const Job& job, const Plan& planned) : tensors(job.tensors), plan(planned) {}
-
-  std::string text() const override { return lines; }
-  Json json() const override;
-  std::string in_short() const override;
-
-  Tensors tensors;
-  Plan plan;
-  std::string lines;
-  Json more = Json::object();  // fields beside the plan's
-};
-
-std::string plan_text(const Job& job, const Plan& plan, const std::string& algorithm);
+// Returns tensors, problem and plan, and `more` fields behind them.
+Json plan_fields(const Tensors& tensors, const Plan& plan, const Json& more);
+// Returns what --dry-run says of a job, with `more` lines and fields.
+ReportPointer plan_report(const Job& job, const Plan& plan, const Options& options,
+                          const std::string& more_lines = "", const Json& more = Json::object());
 
 // Prints problem, plan and timings on stderr, for --verbose.
 void print_timing(const Plan& plan, const JobTiming& timing);

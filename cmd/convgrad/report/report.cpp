@@ -205,37 +205,20 @@ Json work_json(const WgradProblem& problem) {
           {"bytes", tensors + bytes(problem.out_dtype, problem.dw_count())}};
 }
 
-Json JobTiming::timing_json() const {
-  return {
-      {"read", milliseconds(timing.read_s)},     {"convert", milliseconds(timing.convert_s)},
-      {"kernel", milliseconds(timing.kernel_s)}, {"reference", milliseconds(timing.reference_s)},
-      {"write", milliseconds(write_s)},          {"total", milliseconds(timing.total_s + write_s)}};
-}
-
-Json JobTiming::perf_json() const {
+Json JobTiming::fields() const {
   const double seconds = gradient_s();
   const auto rate = [&](const Json& amount) {
     return seconds > 0 ? Json(amount.get<double>() / seconds * 1e-9) : Json();
   };
   const Json work = work_json(computed);
-  return {{"gflops", rate(work["flops"])}, {"gbytes_per_s", rate(work["bytes"])}};
-}
-
-Json cuda_json(const CudaInfo& info) {
-  Json devices = Json::array();
-  for (const Device& device : info.devices) {
-    devices.push_back({{"number", device.number},
-                       {"name", device.name},
-                       {"compute_capability", cat(device.major, ".", device.minor)},
-                       {"memory_bytes", device.memory_bytes},
-                       {"multiprocessors", device.multiprocessors}});
-  }
-  return {{"built", info.built},
-          {"toolkit_version", info.toolkit_version},
-          {"driver_version", info.driver_version},
-          {"architectures", info.architectures},
-          {"devices", devices},
-          {"why_none", info.why_none}};
+  return {{"timing_ms",
+           {{"read", milliseconds(timing.read_s)},
+            {"convert", milliseconds(timing.convert_s)},
+            {"kernel", milliseconds(timing.kernel_s)},
+            {"reference", milliseconds(timing.reference_s)},
+            {"write", milliseconds(write_s)},
+            {"total", milliseconds(timing.total_s + write_s)}}},
+          {"perf", {{"gflops", rate(work["flops"])}, {"gbytes_per_s", rate(work["bytes"])}}}};
 }
 
 Json machine_json(const Machine& machine) {
@@ -337,8 +320,6 @@ Progress::Progress(std::string label)
       start_(Clock::now()),
       last_(start_) {}
 
-Progress::~Progress() { wipe(); }
-
 void Progress::turn_off() { is_off = true; }
 
 void Progress::wipe() {
@@ -346,8 +327,6 @@ void Progress::wipe() {
   if (shown_ > 0) std::fprintf(stderr, "\r%*s\r", static_cast<int>(shown_), "");
   shown_ = 0;
 }
-
-void Progress::show(double fraction) { show(fraction, label_); }
 
 void Progress::show(double fraction, const std::string& label) {
   if (!terminal_) return;

@@ -15,7 +15,6 @@
 #include "convgrad/array_file.hpp"
 #include "convgrad/npy.hpp"
 #include "cpu/peaks.hpp"
-#include "engine/device_kernel.hpp"
 #include "engine/partial_file.hpp"
 #include "engine/plan.hpp"
 #include "engine/run.hpp"
@@ -30,9 +29,13 @@ class Report {
  public:
   virtual ~Report() = default;
   virtual int exit_status() const { return 0; }
-  virtual const char* status() const { return "ok"; }  // or match, mismatch, error
-  virtual std::string text() const { return ""; }      // for standard output
-  virtual Json json() const = 0;                       // the fields that other commands lack
+  // Returns ok, mismatch or error, by the exit status, or match.
+  virtual const char* status() const {
+    const int exit = exit_status();
+    return exit == 0 ? "ok" : exit == 1 ? "mismatch" : "error";
+  }
+  virtual std::string text() const { return ""; }  // for standard output
+  virtual Json json() const = 0;                   // the fields that other commands lack
   // Returns in a line what a list of jobs says of this one, where its status does not say it all.
   virtual std::string in_short() const { return ""; }
 };
@@ -41,13 +44,16 @@ using ReportPointer = std::unique_ptr<const Report>;
 // Is made as it is printed, and ends with status 0.
 class PlainReport final : public Report {
  public:
-  PlainReport(std::string text, Json fields) : text_(std::move(text)), fields_(std::move(fields)) {}
+  PlainReport(std::string text, Json fields, std::string in_short = "")
+      : text_(std::move(text)), fields_(std::move(fields)), in_short_(std::move(in_short)) {}
   std::string text() const override { return text_; }
   Json json() const override { return fields_; }
+  std::string in_short() const override { return in_short_; }
 
  private:
-  std::string text_;
-  Json fields_;
+  const std::string text_;
+  const Json fields_;
+  const std::string in_short_;
 };
 
 // Says whether one thing is as another: that is its status.
@@ -95,7 +101,6 @@ Json work_json(const WgradProblem& problem);
 // Says what part of the batch these sums are, in so many nodes.
 Json part_json(const PartialHeader& header, std::size_t nodes);
 Json machine_json(const Machine& machine);
-Json cuda_json(const CudaInfo& info);
 Json peaks_json(const Peaks& peaks);
 std::string peaks_line(const Peaks& peaks);  // "peaks on 2 threads: float32 ..."
 Json or_null(const std::optional<double>& value);
@@ -105,11 +110,9 @@ struct JobTiming {
   double write_s = 0;
   WgradProblem computed;  // in that time: of a part of the batch, that part
 
-  Json timing_json() const;
   // Returns the time of the kernel or, where there was none, of the reference.
   double gradient_s() const { return timing.kernel_s > 0 ? timing.kernel_s : timing.reference_s; }
-  // Returns the rates in that time.
-  Json perf_json() const;
+  Json fields() const;  // timing_ms, and perf: the rates in that time
 };
 
 // Returns a double as JSON: NaN and infinities are the strings "nan", "inf" and "-inf".
@@ -144,14 +147,14 @@ void say(const Options& options, const std::string& kind, const std::string& mes
 class Progress {
  public:
   explicit Progress(std::string label);
-  ~Progress();  // wipes the line
+  ~Progress() { wipe(); }
   // Turns lines off for good, and everywhere.
   static void turn_off();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   // Draws the line at most ten times a second. Any thread may call it; fraction is in [0, 1].
-  void show(double fraction);
+  void show(double fraction) { show(fraction, label_); }
   void show(double fraction, const std::string& label);
   // Wipes the line before something else is written to the terminal; show() draws it again.
   void wipe();

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "files/tensor_source.hpp"
-#include "options/arguments.hpp"
 
 namespace convgrad::cli {
 

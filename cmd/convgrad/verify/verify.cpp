@@ -59,7 +59,13 @@ class VerifyCase {
     for (const Gradient& result : judged_.results) subjects_.push_back(&result);
     // By the reference a golden file is judged as results are.
     if (judged_.golden && tolerance.needs_terms()) subjects_.push_back(&*judged_.golden);
-    judge_subjects();
+    std::vector<Subject> values;
+    values.reserve(subjects_.size());
+    for (const Gradient* subject : subjects_) values.push_back({subject->dtype, subject->values});
+    const Rules rules = {tolerance_, summation_of(job_, options_), v_.order != "natural"};
+    Passes passes = rereader_.passes();
+    verdicts_ = judge(judged_.problem, judged_.sample.indices, judged_.expected, values, rules,
+                      why_read_once(job_).empty() ? &passes : nullptr);
   }
 
   ReportPointer report() {
@@ -90,16 +96,6 @@ class VerifyCase {
 
  private:
   const Expected& expected() const { return verdicts_.wide ? *verdicts_.wide : judged_.expected; }
-
-  void judge_subjects() {
-    std::vector<Subject> values;
-    values.reserve(subjects_.size());
-    for (const Gradient* subject : subjects_) values.push_back({subject->dtype, subject->values});
-    const Rules rules = {tolerance_, summation_of(job_, options_), v_.order != "natural"};
-    Passes passes = rereader_.passes();
-    verdicts_ = judge(judged_.problem, judged_.sample.indices, judged_.expected, values, rules,
-                      why_read_once(job_).empty() ? &passes : nullptr);
-  }
 
   // Returns what a result's dtype should not be, or "": other than what was asked for or, if
   // nothing was, narrower than the data.
@@ -302,6 +298,7 @@ class VerifyCase {
 
   // Looks for the fault after a mismatch.
   void explain(VerifyReport& report) {
+    constexpr std::size_t kMaxExplained = 2;
     std::vector<const Gradient*> wrong;
     const std::size_t most = v_.accept.empty() ? kMaxExplained : subjects_.size();
     for (std::size_t i = 0; i < subjects_.size() && wrong.size() < most; ++i) {
@@ -322,17 +319,6 @@ class VerifyCase {
   Verdicts verdicts_;
 };
 
-void check_golden(const VerifyCommand& options) {
-  const VerifyOptions& v = options.verify;
-  if (!v.update_golden) return;
-  if (v.golden.empty()) misuse("--update-golden: --golden is missing, expected the file to write");
-  if (v.golden == "-") misuse("--golden -: --update-golden needs a file to write");
-  if (v.sample)
-    misuse("--update-golden: given with --sample, but a golden file needs the full check");
-  if (v.results.size() > 1)
-    misuse("--update-golden: given with several --result", Hint("name one"));
-}
-
 void check_options(const VerifyCommand& options) {
   check_outputs(options);
   const VerifyOptions& v = options.verify;
@@ -350,7 +336,13 @@ void check_options(const VerifyCommand& options) {
   if (v.sample && !v.save_diff.empty()) {
     misuse("--save-diff: given with --sample, but it shows all elements");
   }
-  check_golden(options);
+  if (!v.update_golden) return;
+  if (v.golden.empty()) misuse("--update-golden: --golden is missing, expected the file to write");
+  if (v.golden == "-") misuse("--golden -: --update-golden needs a file to write");
+  if (v.sample)
+    misuse("--update-golden: given with --sample, but a golden file needs the full check");
+  if (v.results.size() > 1)
+    misuse("--update-golden: given with several --result", Hint("name one"));
 }
 
 // A buffer, and factors of it and of the gradient, are of results that are judged by the reference.
@@ -394,27 +386,6 @@ VerifyCommand sized(VerifyCommand options) {
   return options;
 }
 
-// Has dy multiplied by the signs as it is read.
-void put_signs(Job& job, std::int64_t seed) {
-  const PixelSigns signs(job.dy->header().shape, job.problem.channels_last,
-                         static_cast<std::uint64_t>(seed));
-  job.dy->change_boxes([signs, dtype = job.problem.dtype](auto begin, auto end, void* elements) {
-    signs.apply(dtype, begin, end, elements);
-  });
-}
-
-// Checks what can be seen before anything is computed.
-void check_files(const VerifyCommand& options) {
-  const VerifyOptions& v = options.verify;
-  const OutputOptions output = {options.execution.no_clobber};
-  if (!options.problem.output.empty()) {
-    check_array_output(options.problem.output, gradient_options(options));
-  }
-  if (v.update_golden) check_array_output(v.golden, output);
-  if (!v.save_diff.empty()) check_array_output(v.save_diff, output);
-  warn_of_endings(options);
-}
-
 }  // namespace
 
 ReportPointer verify(const VerifyCommand& given) {
@@ -425,15 +396,24 @@ ReportPointer verify(const VerifyCommand& given) {
   check_options(options);
   check_accumulation(v, tolerance);
   Job job = open_job(options);
-  if (v.signs) put_signs(job, *v.signs);
+  if (v.signs) {
+    const PixelSigns signs(job.dy->header().shape, job.problem.channels_last,
+                           static_cast<std::uint64_t>(*v.signs));
+    job.dy->change_boxes([signs, dtype = job.problem.dtype](auto begin, auto end, void* elements) {
+      signs.apply(dtype, begin, end, elements);
+    });
+  }
   const bool needs_reference = v.golden.empty() || v.update_golden || tolerance.needs_terms();
   if (options.execution.dry_run) {
-    const Plan plan = plan_check(job, options, needs_reference);
-    auto report = std::make_unique<PlanReport>(job, plan);
-    report->lines = plan_text(job, plan, options.execution.algorithm);
-    return report;
+    return plan_report(job, plan_check(job, options, needs_reference), options);
   }
-  check_files(options);
+  const OutputOptions output = {options.execution.no_clobber};
+  if (!options.problem.output.empty()) {
+    check_array_output(options.problem.output, gradient_options(options));
+  }
+  if (v.update_golden) check_array_output(v.golden, output);
+  if (!v.save_diff.empty()) check_array_output(v.save_diff, output);
+  warn_of_endings(options);
   return VerifyCase(job, options, tolerance, needs_reference).report();
 }
 

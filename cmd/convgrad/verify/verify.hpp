@@ -143,9 +143,6 @@ std::string agreement_text(double relative_error);
 std::vector<std::int64_t> element_position(const WgradProblem& problem, std::int64_t index);
 std::string element_text(const WgradProblem& problem, std::int64_t index);  // "[0,1,2,3]"
 std::string tap_text(const WgradProblem& problem, std::int64_t tap);        // "[0,1]"
-std::vector<std::int64_t> tap_position(const WgradProblem& problem, std::int64_t tap);
-
-inline constexpr std::size_t kMaxExplained = 2;  // gradients whose faults are looked for
 
 ReportPointer verify(const VerifyCommand& options);
 

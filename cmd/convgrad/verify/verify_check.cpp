@@ -36,18 +36,16 @@ class Checks final : public BlockSum {
 
 // Says what sums beside a kernel, or instead of it.
 struct Needed {
-  bool computes;      // a gradient, by a kernel or by the reference
-  bool by_reference;  // the latter
+  bool by_reference;  // the gradient that is judged
   bool whole;         // what is expected of all elements
   bool samples;       // or of a sample's, by themselves
 };
 Needed needed(const Job& job, const VerifyCommand& options, bool needs_reference) {
   constexpr std::int64_t kWholeForOne = 8;  // of all, as long as one of them takes by itself
   const VerifyOptions& v = options.verify;
-  const bool computes = v.results.empty();
   const bool samples =
       needs_reference && v.sample && *v.sample < job.problem.dw_count() / kWholeForOne;
-  return {computes, computes && job.backend == Backend::reference, needs_reference && !samples,
+  return {v.results.empty() && job.backend == Backend::reference, needs_reference && !samples,
           samples};
 }
 
@@ -70,9 +68,7 @@ class Pass {
       checks_.include(reference_.emplace(problem, pool_,
                                          needs.whole ? std::optional(summation) : std::nullopt));
     }
-    if (needs.samples) {
-      checks_.include(sampled_.emplace(problem, pool_, sample.indices, summation));
-    }
+    if (needs.samples) checks_.include(sampled_.emplace(problem, pool_, sample.indices, summation));
     if (needs_reference) checks_.include(untested_);
   }
 
@@ -174,9 +170,7 @@ Judged read_subjects(const Job& job, const VerifyCommand& options) {
       add_tensor(i == 0 ? "result" : cat("result_", i + 1), v.results[i], judged.tensors);
     }
     if (golden) add_tensor("golden", v.golden, judged.tensors);
-    if (!v.accumulated_on.empty()) {
-      add_tensor("accumulated_on", v.accumulated_on, judged.tensors);
-    }
+    if (!v.accumulated_on.empty()) add_tensor("accumulated_on", v.accumulated_on, judged.tensors);
   }
   if (v.sample) {
     judged.sample =
@@ -242,8 +236,8 @@ Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_referen
   const VerifyOptions& v = options.verify;
   const Needed needs = needed(job, options, needs_reference);
   PlanOptions planned = plan_options(job, options);
-  if (!needs.computes) planned.backend = Backend::reference;  // which has no part in it
-  std::int64_t check_bytes = 0;
+  if (!v.results.empty()) planned.backend = Backend::reference;  // which has no part in it
+  std::int64_t& check_bytes = planned.check_bytes.emplace(0);
   if (needs.by_reference || needs.whole) {
     check_bytes = ReferenceSum::memory_bytes(
         job.problem, needs.whole ? std::optional(summation_of(job, options)) : std::nullopt);
@@ -253,7 +247,6 @@ Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_referen
   }
   // The buffer, and what of it is expected.
   if (!v.accumulated_on.empty()) check_bytes += 16 * v.sample.value_or(job.problem.dw_count());
-  planned.check_bytes = check_bytes;
   return plan_job(job, planned);
 }
 

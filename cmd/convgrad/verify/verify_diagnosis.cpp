@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/messages.hpp"
-#include "check/diagnosis.hpp"
 #include "options/arguments.hpp"
 #include "verify/verify.hpp"
 

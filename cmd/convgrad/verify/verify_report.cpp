@@ -2,11 +2,16 @@
 #include <cmath>
 
 #include "base/messages.hpp"
-#include "convgrad/gradient_file.hpp"
+#include "options/arguments.hpp"
 #include "verify/verify.hpp"
 
 namespace convgrad::cli {
 namespace {
+
+std::vector<std::int64_t> tap_position(const WgradProblem& pb, std::int64_t tap) {
+  const TapPlace at = tap_place(pb, tap);
+  return {at.end() - pb.spatial_rank(), at.end()};
+}
 
 std::string criterion_text(const Tolerance& t) {
   switch (t.criterion) {
@@ -252,13 +257,6 @@ Json structure_json(const VerifyReport& r, const Structure& s) {
           {"bits", number(s.bits)}};
 }
 
-// Returns "next: A; B", or "" without any.
-std::string listed(const char* label, const std::vector<std::string>& items) {
-  std::string text;
-  for (const std::string& item : items) text += (text.empty() ? label : "; ") + item;
-  return text;
-}
-
 // Returns what to do where no known fault explains a result, or "".
 std::string next_step(const VerifyReport& r, const Comparison& c) {
   if (!r.diagnosis || r.diagnosis->tried == 0 || r.matches()) return "";
@@ -278,7 +276,7 @@ std::string next_step(const VerifyReport& r, const Comparison& c) {
     steps.emplace_back("a second run as another --result shows whether it repeats");
   }
   if (v.results.empty()) steps.emplace_back("--algorithm NAME tries another kernel");
-  return listed("next: ", steps);
+  return steps.empty() ? "" : "next: " + joined(steps, "; ");
 }
 
 Json comparison_json(const VerifyReport& r, const Compared& v) {
@@ -343,11 +341,6 @@ Json compare_json(const VerifyReport& r) {
 }
 
 }  // namespace
-
-std::vector<std::int64_t> tap_position(const WgradProblem& pb, std::int64_t tap) {
-  const TapPlace at = tap_place(pb, tap);
-  return {at.end() - pb.spatial_rank(), at.end()};
-}
 
 std::vector<std::int64_t> element_position(const WgradProblem& problem, std::int64_t index) {
   WgradProblem tensorflow = problem;
@@ -420,7 +413,7 @@ std::string VerifyReport::text() const {
   if (match && c.rounding && !c.rounding->zero && vacuous.empty()) {
     add(detectable_text(*c.rounding));
   }
-  if (match) add(listed("not tested: ", not_tested));
+  if (match && !not_tested.empty()) add("not tested: " + joined(not_tested, "; "));
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     if (i != shown()) add(other_line(*this, verdicts[i]));
   }
@@ -438,8 +431,7 @@ Json VerifyReport::json() const {
   json.update(problem_fields(problem));
   if (pass) {
     json["execution"] = plan_json(pass->plan);
-    json["timing_ms"] = pass->timing.timing_json();
-    json["perf"] = pass->timing.perf_json();
+    json.update(pass->timing.fields());
   }
   if (!options.problem.output.empty()) json["output"] = options.problem.output;
   json["compare"] = compare_json(*this);
