@@ -5,11 +5,8 @@
 #include <cstdio>
 #include <regex>
 
-#include "base/clock.hpp"
 #include "base/task_pool.hpp"
-#include "engine/machine.hpp"
 #include "job/job.hpp"
-#include "job/job_files.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {
@@ -19,28 +16,6 @@ void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                  const BatchOptions& options) {
   if (options.junit.empty()) return;
   write_file(options.junit, junit_xml(manifest, outcomes, elapsed_s));
-}
-
-// Returns what is said of each job as long as they are not over. A file that a killed batch leaves
-// must not look as if all was well.
-std::vector<Outcome> unfinished(std::size_t jobs) {
-  Outcome outcome;
-  outcome.verdict = Verdict::error;
-  outcome.status = static_cast<int>(ErrorKind::runtime);
-  outcome.message =
-      "had not ended when this was written: if nothing runs any more, the batch was killed";
-  return std::vector(jobs, outcome);
-}
-
-bool is_refused(const BatchJob& job) { return !job.refused.empty(); }
-
-Outcome refused_outcome(const BatchJob& job) {
-  Outcome outcome;
-  outcome.verdict = Verdict::error;
-  outcome.status = static_cast<int>(ErrorKind::input);
-  outcome.message = job.refused;
-  outcome.hint = job.hint;
-  return outcome;
 }
 
 // Keeps and prints what came of the jobs that are over. Jobs may be run from any thread. The
@@ -55,15 +30,15 @@ class Runner {
         parts_(manifest.jobs.size(), 0.0),
         timed_(std::ssize(manifest.jobs)),
         progress_("batch"),
-        stop_(std::ranges::any_of(manifest.jobs, is_refused) && !options.keep_going) {}
+        stop_(std::ranges::any_of(manifest.jobs, &BatchJob::is_refused) && !options.keep_going) {}
 
   // Runs a job, or says that it is not run because another failed.
   void run(std::size_t i, const Share& share) {
     const BatchJob& job = manifest_.jobs[i];
     Outcome outcome;
     outcome.message = "another job failed, and --keep-going is not given";
-    if (is_refused(job)) {
-      outcome = refused_outcome(job);
+    if (job.is_refused()) {
+      outcome = {Verdict::error, static_cast<int>(ErrorKind::input), job.refused, job.hint};
     } else if (!stop_) {
       outcome = run_batch_job(job, share, options_.execution.dry_run, options_.resume, state_,
                               [this, i](double part) {
@@ -137,17 +112,6 @@ Division divide(const BatchOptions& options, std::size_t job_count) {
                                  : static_cast<std::uint64_t>(machine.memory_bytes)};
 }
 
-// Returns what came of the jobs, in the manifest's order. `state` may be null.
-std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchOptions& options,
-                              const Division& division, BatchState* state) {
-  Runner runner(manifest, options, state);
-  TaskPool pool(division.jobs);
-  pool.run(std::ssize(manifest.jobs), [&](std::int64_t i, int worker) {
-    runner.run(static_cast<std::size_t>(i), division.of(worker));
-  });
-  return runner.take_outcomes();
-}
-
 void check_batch_options(BatchOptions& options) {
   if (options.manifest.empty()) {
     misuse("the manifest is missing, expected a file of JSON Lines, or -",
@@ -186,7 +150,7 @@ void keep_matches(const std::string& pattern, Manifest& manifest) {
   }
   const std::size_t before = manifest.jobs.size();
   std::erase_if(manifest.jobs, [&](const BatchJob& job) {
-    return !is_refused(job) && !std::regex_search(job.name, regex);
+    return !job.is_refused() && !std::regex_search(job.name, regex);
   });
   if (manifest.jobs.empty()) {
     misuse("--match: '", pattern, "' is in the name of none of the ", before, " jobs of ",
@@ -204,18 +168,9 @@ Fields job_defaults(const BatchOptions& options) {
   return defaults;
 }
 
-// Keeps the K-th of R parts: the jobs on lines K, K + R, K + 2 R and so on.
-void keep_shard(const std::string& shard, Manifest& manifest) {
-  const auto share = parse_share(shard);
-  if (!share) return;
-  const std::int64_t part = share->first, parts = share->second;
-  std::erase_if(manifest.jobs, [&](const BatchJob& job) {
-    return !is_refused(job) && (job.line - part) % parts != 0;
-  });
-}
-
-// Throws if what the batch writes would replace what is read, or a file of somebody else's.
-void check_files(BatchOptions& options, const Manifest& manifest) {
+Manifest read_jobs(BatchOptions& options) {
+  Manifest manifest = read_manifest(options.manifest, job_defaults(options));
+  // All jobs count here: those that are left out below may have run, or will run later.
   try {
     check_own_files(options, manifest);
   } catch (const Error&) {
@@ -225,15 +180,12 @@ void check_files(BatchOptions& options, const Manifest& manifest) {
   if (!options.junit.empty()) {
     check_replaceable("--junit: ", options.junit, kJunitStart, "JUnit file of convgrad batch");
   }
-}
-
-Manifest read_jobs(BatchOptions& options) {
-  Manifest manifest = read_manifest(options.manifest, job_defaults(options));
-  // All jobs count here: those that are left out below may have run, or will run later.
-  check_files(options, manifest);
   refuse_conflicts(manifest);
   keep_matches(options.match, manifest);
-  keep_shard(options.shard, manifest);
+  const auto share = parse_share(options.shard);
+  std::erase_if(manifest.jobs, [&](const BatchJob& job) {
+    return share && !job.is_refused() && (job.line - share->first) % share->second != 0;
+  });
   return manifest;
 }
 
@@ -253,13 +205,20 @@ ReportPointer batch(BatchOptions& options) {
   auto report = std::make_unique<BatchReport>(std::move(jobs), division, options.shard);
   const Manifest& manifest = report->manifest;
   std::optional<BatchState> state;
-  if (!options.state.empty() && !options.execution.dry_run) {
-    state.emplace(options.state);
-  }
-  write_junit(manifest, unfinished(manifest.jobs.size()), 0, options);
-  report->outcomes = run_jobs(manifest, options, division, state ? &*state : nullptr);
+  if (!options.state.empty() && !options.execution.dry_run) state.emplace(options.state);
+  // A file that a killed batch leaves must not look as if all was well.
+  const Outcome unfinished = {
+      Verdict::error, static_cast<int>(ErrorKind::runtime),
+      "had not ended when this was written: if nothing runs any more, the batch was killed"};
+  write_junit(manifest, std::vector(manifest.jobs.size(), unfinished), 0, options);
+  Runner runner(manifest, options, state ? &*state : nullptr);
+  TaskPool(division.jobs).run(std::ssize(manifest.jobs), [&](std::int64_t i, int worker) {
+    runner.run(static_cast<std::size_t>(i), division.of(worker));
+  });
+  report->outcomes = runner.take_outcomes();
   report->elapsed_s = seconds_since(start);
-  report->any_ran = std::ranges::none_of(manifest.jobs, is_refused) || options.keep_going;
+  report->any_ran =
+      std::ranges::none_of(manifest.jobs, &BatchJob::is_refused) || options.keep_going;
   write_junit(manifest, report->outcomes, report->elapsed_s, options);
   if (state) state->check();
   return report;

@@ -32,6 +32,7 @@ struct BatchJob {
   Json spelled;        // what the manifest says, names and notes left out; equal for equal jobs
   std::string repeat;  // the command line that does this job alone
   std::string refused, hint;  // why the line is malformed, or ""
+  bool is_refused() const { return !refused.empty(); }
 };
 
 struct Manifest {
@@ -94,12 +95,12 @@ enum class Verdict { ok, match, planned, skipped, mismatch, error, not_run };
 
 struct Outcome {
   Verdict verdict = Verdict::not_run;
-  int status = 0;             // exit status of this job alone
-  std::string message, hint;  // of an error, a mismatch, or why it was not run
-  std::string vacuous;        // why its match says nothing, or ""
-  std::vector<std::string> not_tested;
+  int status = 0;                       // exit status of this job alone
+  std::string message = {}, hint = {};  // of an error, a mismatch, or why it was not run
+  std::string vacuous = {};             // why its match says nothing, or ""
+  std::vector<std::string> not_tested = {};
   double elapsed_s = 0;
-  std::shared_ptr<const Report> report;  // null if the job did not end
+  std::shared_ptr<const Report> report = {};  // null if the job did not end
 };
 
 struct Share {
@@ -129,8 +130,7 @@ class BatchReport final : public Report {
   BatchReport(Manifest all, const Division& by, std::string part)
       : manifest(std::move(all)), division(by), shard(std::move(part)) {}
 
-  int exit_status() const override;  // the worst of all jobs
-  const char* status() const override;
+  int exit_status() const override;   // the worst of all jobs
   std::string text() const override;  // the line of sums, if anything ran
   Json json() const override;
 

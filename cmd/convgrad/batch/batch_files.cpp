@@ -17,7 +17,6 @@ struct KeyedFile {
 };
 using KeyedFiles = std::vector<KeyedFile>;
 
-// Devices have no key: they are read and written as often as one likes.
 KeyedFiles keyed_files(const BatchJob& job, FileUse use) {
   KeyedFiles files;
   for (const NamedFile& file : files_of(job.options, use)) {
@@ -40,9 +39,7 @@ std::string conflict(const KeyedFiles& read, const KeyedFiles& written, const Li
     const auto writer = writers.find(file.key);
     if (writer != writers.end()) return cat(what, " is that of line ", writer->second, " too");
     const auto reader = readers.find(file.key);
-    if (reader != readers.end()) {
-      return cat(what, " is read by line ", reader->second, kAnyOrder);
-    }
+    if (reader != readers.end()) return cat(what, " is read by line ", reader->second, kAnyOrder);
     const auto own = std::ranges::find(read, file.key, &KeyedFile::key);
     if (own != read.end()) {
       return cat(what, " is the job's ", own->field, " too, so it could not be run again");
@@ -75,7 +72,7 @@ void refuse_conflicts(Manifest& manifest) {
   for (BatchJob& job : manifest.jobs) {
     const KeyedFiles read = keyed_files(job, FileUse::read);
     const KeyedFiles written = keyed_files(job, FileUse::written);
-    if (job.refused.empty()) job.refused = conflict(read, written, readers, writers);
+    if (!job.is_refused()) job.refused = conflict(read, written, readers, writers);
     for (const KeyedFile& file : read) readers.emplace(file.key, job.line);
     for (const KeyedFile& file : written) writers.emplace(file.key, job.line);
   }

@@ -1,7 +1,6 @@
 // batch_job.cpp - one job of a batch: is it done already, what came of it.
 #include <sys/stat.h>
 
-#include "base/clock.hpp"
 #include "batch/batch.hpp"
 #include "compute/compute.hpp"
 #include "files/tensor_source.hpp"
@@ -38,11 +37,6 @@ std::optional<std::string> state_line(const BatchJob& job, const std::optional<J
       {{"job", job.spelled}, {"program", cat(kVersion, " ", kGitRevision)}, {"files", files}});
 }
 
-bool is_done(const BatchJob& job, const std::optional<Json>& inputs, const BatchState& state) {
-  const std::optional<std::string> line = state_line(job, inputs);
-  return line && state.has(*line);
-}
-
 // Throws Error(input) for a FIFO or the like, since a job opens its files more than once, and for a
 // file that has not the hash that the manifest names.
 void check_inputs(const BatchJob& job) {
@@ -73,25 +67,6 @@ void carry_out(const BatchJob& job, const VerifyCommand& options, Outcome& outco
   }
 }
 
-void fail(Outcome& outcome, const Error& error) {
-  // The command line was right: what a job asks for is input.
-  const bool is_usage = error.kind() == ErrorKind::usage;
-  outcome.status = static_cast<int>(is_usage ? ErrorKind::input : error.kind());
-  outcome.verdict = Verdict::error;
-  outcome.message = as_field(error.what());
-  outcome.hint = error.hint();
-}
-
-VerifyCommand options_of(const BatchJob& job, const Share& share, bool dry_run,
-                         const std::function<void(double)>& on_progress) {
-  VerifyCommand options = job.options;
-  options.execution.threads = share.threads;
-  options.execution.memory_limit = share.memory_bytes;
-  options.execution.dry_run = dry_run;
-  options.on_progress = on_progress;
-  return options;
-}
-
 }  // namespace
 
 Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, bool resumes,
@@ -102,14 +77,26 @@ Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, boo
   const std::optional<Json> inputs =
       state != nullptr ? stamps_of(job, FileUse::read) : std::nullopt;
   try {
-    if (resumes && state != nullptr && is_done(job, inputs, *state)) {
+    const auto done = resumes && state != nullptr ? state_line(job, inputs) : std::nullopt;
+    if (done && state->has(*done)) {
       outcome.verdict = Verdict::skipped;
       outcome.message = "unchanged since it was done";
     } else {
-      carry_out(job, options_of(job, share, dry_run, on_progress), outcome);
+      VerifyCommand options = job.options;
+      options.execution.threads = share.threads;
+      options.execution.memory_limit = share.memory_bytes;
+      options.execution.dry_run = dry_run;
+      options.on_progress = on_progress;
+      carry_out(job, options, outcome);
     }
   } catch (...) {
-    fail(outcome, handled_error("lower --memory-limit, --threads or --jobs"));
+    const Error error = handled_error("lower --memory-limit, --threads or --jobs");
+    // The command line was right: what a job asks for is input.
+    const bool is_usage = error.kind() == ErrorKind::usage;
+    outcome.status = static_cast<int>(is_usage ? ErrorKind::input : error.kind());
+    outcome.verdict = Verdict::error;
+    outcome.message = as_field(error.what());
+    outcome.hint = error.hint();
   }
   outcome.elapsed_s = seconds_since(start);
   if (state != nullptr && outcome.status == 0 && outcome.verdict != Verdict::skipped) {

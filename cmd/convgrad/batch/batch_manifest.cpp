@@ -4,12 +4,10 @@
 #include <algorithm>
 
 #include "batch/batch.hpp"
-#include "files/json.hpp"
 #include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 #include "options/problems.hpp"
 #include "options/table.hpp"
-#include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -99,6 +97,7 @@ Fields fields_of_text(const std::string& text) {
   }
 }
 
+// Returns every line that is not empty.
 std::vector<ManifestLine> json_lines(std::string_view text) {
   std::vector<ManifestLine> lines;
   std::int64_t number = 1;
@@ -121,6 +120,8 @@ std::vector<ManifestLine> json_lines(std::string_view text) {
   return lines;
 }
 
+// Returns every element of an array, by the line on which it begins; an array that is no JSON is
+// one malformed line.
 std::vector<ManifestLine> array_lines(const std::string& text) {
   std::vector<ManifestLine> lines;
   try {
@@ -136,15 +137,6 @@ std::vector<ManifestLine> array_lines(const std::string& text) {
     return {line_of(error.line, [&]() -> Fields { refuse_json(error); })};
   }
   return lines;
-}
-
-// Returns every line that is not empty. If the text begins with "[", returns every element of that
-// array, by the line on which it begins; an array that is no JSON is one malformed line.
-std::vector<ManifestLine> manifest_lines(std::string_view text) {
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  const bool is_array = first != text.npos && text[first] == '[';
-  return is_array ? array_lines(std::string(text)) : json_lines(text);
 }
 
 // The fields of a job that are no options: its name, command and notes, the hashes of its files,
@@ -182,17 +174,6 @@ void take_hashes(Fields& fields, BatchJob& job) {
     if (!has(fields, file)) bad_input(field.name, ": is given, but ", file, " is not");
     job.hashes[file] = "sha256:" + digits;
   }
-}
-
-std::vector<std::string> own_field_names(const std::vector<Command>& commands) {
-  std::vector<std::string> names = {"name", "command", "notes", "dtype"};
-  for (const Command& command : commands) {
-    for (const Row& row : command.rows) {
-      const bool is_read = row.traits.file == FileUse::read || row.traits.file == FileUse::updated;
-      if (is_read) names.push_back(with_underscores(row.name()) + std::string(kHashEnding));
-    }
-  }
-  return names;
 }
 
 // Moves them from a line's fields to its job; those that are left are options of its command.
@@ -263,15 +244,22 @@ void check(const BatchJob& job, const Rows& rows) {
 }
 
 // Makes a job of the fields of a line. A field is an option of compute or verify, set through the
-// same checks as a flag, or one of own_field_names().
+// same checks as a flag, or one of take_own_fields().
 class JobMaker {
  public:
   // Takes what parse_manifest() does.
   JobMaker(const Fields& defaults, std::string folder)
-      : defaults_(defaults), folder_(std::move(folder)), names_(own_field_names(commands_)) {
+      : defaults_(defaults), folder_(std::move(folder)) {
     bind_options(app_, commands_);
-    for (const bool verifies : {false, true}) {
-      for (const Row& row : rows_for(commands_, verifies)) {
+    for (const Command& command : commands_) {
+      for (const Row& row : command.rows) {
+        const FileUse use = row.traits.file;
+        if (use != FileUse::read && use != FileUse::updated) continue;
+        names_.push_back(with_underscores(row.name()) + std::string(kHashEnding));
+      }
+    }
+    for (const Command& command : commands_) {
+      for (const Row& row : command.rows) {
         if (!row.traits.is_field) continue;
         for (const std::string& name : row.long_names()) names_.push_back(with_underscores(name));
       }
@@ -292,7 +280,14 @@ class JobMaker {
       fields.push_back(field);
       job.spelled[field.name] = field.words;
     }
-    set_options(fields, job);
+    options_ = {};
+    options_.problem.dtype = job.options.problem.dtype;
+    job.repeat = job.verifies ? "convgrad verify" : "convgrad";
+    for (const Field& field : fields) set(field, job);
+    options_.json = "-";  // the report, and no text
+    options_.command_line = job.repeat;
+    options_.files = rows.files();
+    job.options = options_;
     check(job, rows);
     return job;
   }
@@ -305,26 +300,10 @@ class JobMaker {
               Hint("see convgrad batch --help"));
   }
 
-  std::string resolved(const std::string& path) const {
-    if (folder_.empty() || path.front() == '/') return path;
-    return cat(folder_, folder_.back() == '/' ? "" : "/", path);
-  }
-
   const Row& row_of(const std::string& name, const std::string& field, bool verifies) const {
     if (const Row* row = rows_for(commands_, verifies).find(name)) return *row;
     if (verifies) bad_input(field, ": is a field of jobs that compute, but this one verifies");
     bad_input(field, ": is a field of jobs that verify, but this one computes");
-  }
-
-  void set_options(const Fields& fields, BatchJob& job) {
-    options_ = {};
-    options_.problem.dtype = job.options.problem.dtype;
-    job.repeat = job.verifies ? "convgrad verify" : "convgrad";
-    for (const Field& field : fields) set(field, job);
-    options_.json = "-";  // the report, and no text
-    options_.command_line = job.repeat;
-    options_.files = rows_for(commands_, job.verifies).files();
-    job.options = options_;
   }
 
   void set(const Field& field, BatchJob& job) {
@@ -347,9 +326,12 @@ class JobMaker {
   }
 
   std::string file_of(const std::string& field, const std::string& path) const {
-    if (!is_standard_input(path)) return resolved(path);
-    bad_input(field, ": - is standard input or output, which jobs cannot share",
-              Hint("name a file"));
+    if (is_standard_input(path)) {
+      bad_input(field, ": - is standard input or output, which jobs cannot share",
+                Hint("name a file"));
+    }
+    if (folder_.empty() || path.front() == '/') return path;
+    return cat(folder_, folder_.back() == '/' ? "" : "/", path);
   }
 
   const Fields& defaults_;
@@ -357,7 +339,7 @@ class JobMaker {
   CLI::App app_;
   VerifyCommand options_;  // what app_ is bound to
   std::vector<Command> commands_ = job_commands(options_);
-  std::vector<std::string> names_;
+  std::vector<std::string> names_ = {"name", "command", "notes", "dtype"};
 };
 
 }  // namespace
@@ -380,7 +362,10 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
   manifest.name = name;
   JobMaker maker(defaults, folder);
   std::map<std::string, std::int64_t> names;  // name -> line
-  for (const ManifestLine& line : manifest_lines(text)) {
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool is_array = first != text.npos && text[first] == '[';
+  for (const ManifestLine& line : is_array ? array_lines(std::string(text)) : json_lines(text)) {
     BatchJob& job = manifest.jobs.emplace_back();
     try {
       if (line.error) throw *line.error;

@@ -33,7 +33,7 @@ Json job_json(const BatchJob& job, const Outcome& outcome) {
                {"line", job.line},
                {"status", verdict_name(outcome.verdict)},
                {"exit_code", outcome.status}};
-  if (job.refused.empty()) {
+  if (!job.is_refused()) {
     json["command"] = job.verifies ? "verify" : "compute";
     json["elapsed_ms"] = milliseconds(outcome.elapsed_s);
     json["command_line"] = job.repeat;
@@ -42,33 +42,6 @@ Json job_json(const BatchJob& job, const Outcome& outcome) {
   if (outcome.status >= 2)
     json["error"] = error_json(outcome.status, outcome.message, outcome.hint);
   return json;
-}
-
-Json counts_json(const BatchReport& r) {
-  Json json = {{"jobs", r.outcomes.size()}};
-  for (auto& [name, count] : counts_of(r)) {
-    std::ranges::replace(name, ' ', '_');
-    json[name] = count;
-  }
-  return json;
-}
-
-Json jobs_json(const Manifest& manifest, const std::vector<Outcome>& outcomes) {
-  Json jobs = Json::array();
-  for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    jobs.push_back(job_json(manifest.jobs[i], outcomes[i]));
-  }
-  return jobs;
-}
-
-// Returns the error of the first job that has one.
-Json first_error(const BatchReport& r) {
-  const Manifest& manifest = r.manifest;
-  const auto outcome =
-      std::ranges::find_if(r.outcomes, [](const Outcome& one) { return one.status >= 2; });
-  const BatchJob& job = manifest.jobs[static_cast<std::size_t>(outcome - r.outcomes.begin())];
-  return error_json(r.exit_status(), cat(place_of(manifest, job), ": ", outcome->message),
-                    outcome->hint);
 }
 
 std::string attribute(const char* name, std::string_view value) {
@@ -81,16 +54,6 @@ std::string problem_element(const char* element, const std::string& message, std
   return cat("      <", element, attribute("message", message), attribute("type", type), ">",
              xml_text(message), repeat.empty() ? "" : "\nrepeat: ", xml_text(repeat), "</", element,
              ">\n");
-}
-
-// Returns the element of a job. `suite` is the manifest's name.
-std::string case_element(const std::string& suite, const std::string& name, const std::string& op,
-                         double elapsed_s, const std::string& content) {
-  const std::string stem = std::filesystem::path(suite).stem().string();
-  const std::string head = cat("    <testcase", attribute("name", name),
-                               attribute("classname", cat(stem, op.empty() ? "" : ".", op)),
-                               attribute("time", fixed(elapsed_s, 3)));
-  return content.empty() ? head + "/>\n" : cat(head, ">\n", content, "    </testcase>\n");
 }
 
 std::string content_of(const BatchJob& job, const Outcome& outcome) {
@@ -108,6 +71,17 @@ std::string content_of(const BatchJob& job, const Outcome& outcome) {
       return cat("      <system-err>warning: nothing was tested: ", xml_text(outcome.vacuous),
                  "</system-err>\n");
   }
+}
+
+// Returns the element of a job. `suite` is the manifest's name.
+std::string case_element(const std::string& suite, const BatchJob& job, const Outcome& outcome) {
+  const std::string stem = std::filesystem::path(suite).stem().string();
+  const std::string content = content_of(job, outcome);
+  const std::string& op = job.options.problem.op;
+  const std::string head = cat("    <testcase", attribute("name", job.name),
+                               attribute("classname", cat(stem, op.empty() ? "" : ".", op)),
+                               attribute("time", fixed(outcome.elapsed_s, 3)));
+  return content.empty() ? head + "/>\n" : cat(head, ">\n", content, "    </testcase>\n");
 }
 
 }  // namespace
@@ -129,11 +103,6 @@ int BatchReport::exit_status() const {
   return worst;
 }
 
-const char* BatchReport::status() const {
-  if (count(outcomes, Verdict::error) > 0) return "error";
-  return count(outcomes, Verdict::mismatch) > 0 ? "mismatch" : "ok";
-}
-
 std::string BatchReport::text() const {
   if (!any_ran) return "";
   std::string text = counted(outcomes.size(), "job");
@@ -153,10 +122,23 @@ Json BatchReport::json() const {
                  {"memory_limit_bytes", division.memory_bytes}}}};
   if (!shard.empty()) json["batch"]["shard"] = shard;
   json["batch"]["manifest"] = manifest.name;
-  json["batch"]["counts"] = counts_json(*this);
+  Json& counts = json["batch"]["counts"] = {{"jobs", outcomes.size()}};
+  for (auto& [name, count] : counts_of(*this)) {
+    std::ranges::replace(name, ' ', '_');
+    counts[name] = count;
+  }
   json["batch"]["elapsed_ms"] = milliseconds(elapsed_s);
-  json["jobs"] = jobs_json(manifest, outcomes);
-  if (exit_status() >= 2) json["error"] = first_error(*this);
+  json["jobs"] = Json::array();
+  Json first_error;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const BatchJob& job = manifest.jobs[i];
+    const Outcome& outcome = outcomes[i];
+    json["jobs"].push_back(job_json(job, outcome));
+    if (outcome.status < 2 || !first_error.is_null()) continue;
+    first_error = error_json(exit_status(), cat(place_of(manifest, job), ": ", outcome.message),
+                             outcome.hint);
+  }
+  if (!first_error.is_null()) json["error"] = first_error;
   return json;
 }
 
@@ -189,9 +171,7 @@ std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outc
   const auto count_of = [&](Verdict verdict) { return count(outcomes, verdict); };
   std::string cases;
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    const BatchJob& job = manifest.jobs[i];
-    cases += case_element(manifest.name, job.name, job.options.problem.op, outcomes[i].elapsed_s,
-                          content_of(job, outcomes[i]));
+    cases += case_element(manifest.name, manifest.jobs[i], outcomes[i]);
   }
   const std::size_t skipped =
       count_of(Verdict::skipped) + count_of(Verdict::planned) + count_of(Verdict::not_run);
