@@ -13,7 +13,6 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
-#include <iterator>
 #include <new>
 #include <span>
 #include <string_view>
@@ -25,13 +24,11 @@
 #include "completion/completion.hpp"
 #include "compute/compute.hpp"
 #include "convgrad/problem.hpp"
-#include "engine/machine.hpp"
 #include "files/output_file.hpp"
 #include "job/job_files.hpp"
 #include "mpi/ranks.hpp"
 #include "options/arguments.hpp"
 #include "options/table.hpp"
-#include "report/report.hpp"
 #include "verify/verify.hpp"
 
 namespace convgrad::cli {
@@ -92,12 +89,6 @@ volatile std::sig_atomic_t told_status = 0;
 // Runs before the constructors of objects, which may throw.
 [[gnu::constructor(101)]] void handle_early_failures() { std::set_terminate(on_terminate); }
 
-std::string command_line(int argc, char** argv) {
-  std::string text = "convgrad";
-  for (int i = 1; i < argc; ++i) text += " " + shell_quoted(argv[i]);
-  return text;
-}
-
 using Commands = std::vector<Command>;
 
 // Returns the command of that name, or null; the main job is not named.
@@ -123,21 +114,11 @@ void refuse_leftovers(const Commands& commands, const CLI::App& command) {
   if (find_command(commands, word) != nullptr) {
     misuse("'", word, "' is a command of its own and takes no other");
   }
-  if (op_from_name(word)) {
-    misuse("'", word, "' is an operation, expected as --op ", word);
-  }
+  if (op_from_name(word)) misuse("'", word, "' is an operation, expected as --op ", word);
   Words names;
   for (const Command& each : commands) names.push_back(each.name);
   misuse("'", word, "' is neither an option nor a command",
          did_you_mean(word, std::span(names).subspan(1)), Hint("see convgrad --help"));
-}
-
-// A command's options stand behind its name.
-void refuse_options_in_front(const Rows& in_front, const Command& command) {
-  for (const Row& row : in_front) {
-    if (row.option->count() == 0) continue;
-    misuse("--", row.name(), ": given in front of ", command.name, ", expected behind it");
-  }
 }
 
 // Returns "verify --help" for "help verify", with hyphens in place of underscores.
@@ -162,30 +143,13 @@ void refuse_empty_values(const std::vector<std::string>& words) {
 
 // Carries out --quiet. Files on standard output (-o -, --json) are written by its descriptor.
 void turn_off_text(const Options& options) {
-  if (options.execution.verbose) {
-    misuse("--quiet: given with --verbose, expected one of them");
-  }
+  if (options.execution.verbose) misuse("--quiet: given with --verbose, expected one of them");
   std::FILE* const nowhere = std::fopen("/dev/null", "w");
   if (nowhere == nullptr) {
     throw Error(ErrorKind::runtime, "--quiet: /dev/null: ", std::strerror(errno));
   }
   stdout = nowhere;
   Progress::turn_off();
-}
-
-// Waits, since mpirun ends all ranks when the first one fails, and rank 0 has to say why before
-// that. Returns only if rank 0 has not failed.
-void await_rank_0() {
-  std::signal(SIGTERM, [](int) { _exit(1); });
-  sleep(10);
-}
-
-void write_json(const std::string& path, const std::string& text) {
-  try {
-    write_file(path, text);
-  } catch (const Error& error) {
-    throw Error(error.kind(), "--json: ", error);
-  }
 }
 
 struct Program {
@@ -199,7 +163,9 @@ struct Program {
   std::string command_name = "compute";
   std::vector<std::string> arguments;
 
-  ReportPointer run(const std::string& line) {
+  ReportPointer run() {
+    std::string line = "convgrad";
+    for (const std::string& word : arguments) line += " " + shell_quoted(word);
     bind_options(app, commands);
     const Words words = spelled(arguments);
     try {
@@ -229,7 +195,10 @@ struct Program {
     options->command_line = line;
     options->files = command.rows.files();
     refuse_leftovers(commands, *command.app);
-    if (!chosen.empty()) refuse_options_in_front(commands.front().rows, command);
+    for (const Row& row : commands.front().rows) {  // a command's options stand behind its name
+      if (chosen.empty() || row.option->count() == 0) continue;
+      misuse("--", row.name(), ": given in front of ", command.name, ", expected behind it");
+    }
     apply_variables(command);
     options->files = command.rows.files();
     if (options->quiet) turn_off_text(*options);
@@ -274,15 +243,17 @@ struct Program {
 
   // Returns `status`, or that of a report that cannot be written if the command had no error.
   int write_report(int status, const char* word, const Json& fields) {
+    const char* lead = "";  // of what write_file() throws
     try {
       check_report_replaces_nothing(*options);  // nor may one of an error replace a tensor
       Json json = common_json(command_name, options->command_line, options->tags());
       json.update(fields);
       json["status"] = word;
       json["exit_code"] = status;
-      write_json(options->json, json_text(json, 2) + "\n");
+      lead = "--json: ";
+      write_file(options->json, json_text(json, 2) + "\n");
     } catch (const Error& error) {
-      if (status < 2) say(*options, "error", error.what());
+      if (status < 2) say(*options, "error", cat(lead, error));
       return status < 2 ? static_cast<int>(error.kind()) : status;
     }
     return status;
@@ -303,7 +274,11 @@ struct Program {
   }
 
   int fail(const Error& error) {
-    if (asks_for_mpi() && is_silent_rank()) await_rank_0();
+    if (asks_for_mpi() && is_silent_rank()) {
+      // mpirun ends all ranks when the first one fails, and rank 0 has to say why before that.
+      std::signal(SIGTERM, [](int) { _exit(1); });
+      sleep(10);  // goes on only if rank 0 has not failed
+    }
     const std::string line = with_variable(error.what());
     const int status = static_cast<int>(error.kind());
     say(*options, "error", line);
@@ -327,7 +302,7 @@ int run(int argc, char** argv) {
   Program program;
   try {
     program.arguments.assign(argv + std::min(argc, 1), argv + argc);
-    const ReportPointer report = program.run(command_line(argc, argv));
+    const ReportPointer report = program.run();
     return flush_stdout(*program.options, report ? program.print(*report) : 0);
   } catch (const SilentEnd&) {
     return 0;

@@ -5,7 +5,6 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <span>
-#include <string_view>
 
 #include "options/arguments.hpp"
 
@@ -125,25 +124,20 @@ std::string values_of(const Row* row) {
   return values;
 }
 
-// Returns the rows of a script for an option, one for each of its names.
-std::string rows_of(const CLI::Option& option, const Row* of, const std::string& command) {
-  const char* const takes = takes_of(of);
-  const std::string values = values_of(of);
-  std::string rows;
-  if (option.get_positional()) rows += row(command, "", takes, values, "");
-  const auto add = [&](const std::string& spelling) {
-    rows += row(command, spelling, takes, values, option.get_description());
-  };
-  for (const std::string& letter : option.get_snames()) add("-" + letter);
-  for (const std::string& word : option.get_lnames()) add("--" + word);
-  return rows;
-}
-
+// Returns the rows of a script for a command, one for each name of an option.
 std::string rows_of(const Command& command, const std::string& name) {
   std::string rows;
   for (const CLI::Option* option : command.app->get_options()) {
-    const auto row = std::ranges::find(command.rows, option, &Row::option);
-    rows += rows_of(*option, row == command.rows.end() ? nullptr : &*row, name);
+    const auto found = std::ranges::find(command.rows, option, &Row::option);
+    const Row* const of = found == command.rows.end() ? nullptr : &*found;
+    const auto add = [&, values = values_of(of)](const std::string& word, const std::string& help) {
+      rows += row(name, word, takes_of(of), values, help);
+    };
+    if (option->get_positional()) add("", "");
+    for (const std::string& letter : option->get_snames())
+      add("-" + letter, option->get_description());
+    for (const std::string& word : option->get_lnames())
+      add("--" + word, option->get_description());
   }
   return rows;
 }

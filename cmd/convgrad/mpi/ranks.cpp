@@ -15,14 +15,12 @@ namespace convgrad::cli {
 namespace {
 
 #ifdef CONVGRAD_HAS_MPI
-bool is_ours(const void* offers) {
-  return static_cast<const MpiModule*>(offers)->version == kMpiModuleVersion;
-}
-
 const MpiModule* load_mpi() {
   // Open MPI's own modules look its symbols up in the process.
-  const LoadedModule loaded =
-      load_module("convgrad_mpi.so", kMpiModuleSymbol, RTLD_NOW | RTLD_GLOBAL, is_ours);
+  const LoadedModule loaded = load_module(
+      "convgrad_mpi.so", kMpiModuleSymbol, RTLD_NOW | RTLD_GLOBAL, [](const void* offers) {
+        return static_cast<const MpiModule*>(offers)->version == kMpiModuleVersion;
+      });
   if (loaded.offers != nullptr) return static_cast<const MpiModule*>(loaded.offers);
   throw Error(ErrorKind::unavailable, "--mpi: no MPI: ", loaded.why_none,
               Hint("install Open MPI (Debian: openmpi-bin) and convgrad"));

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/error.hpp"
 #include "mpi/mpi_module.hpp"
 #include "problem/schedule.hpp"
 
