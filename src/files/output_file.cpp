@@ -3,18 +3,15 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
-#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <random>
@@ -23,87 +20,11 @@
 
 #include "base/integers.hpp"
 #include "base/messages.hpp"
+#include "files/temporaries.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {
 namespace {
-
-// Holds the temporary files of this process, where a signal handler can find them: absolute paths
-// in fixed buffers, each guarded by one lock-free word. A slot goes
-//   vacant -> creating -> armed -> vacant    by its owner, and
-//   armed -> removing -> vacant              by a signal handler, in whatever thread.
-// Whoever takes a slot out of armed owns the path in it, so a handler never reads a name that is
-// being rewritten. It only ever knows temporary names: a file that got its final name is safe.
-// A thread takes no signals while it creates a file, so a handler can wait for those of others.
-class Temporaries {
- public:
-  enum State : int { kVacant, kCreating, kArmed, kRemoving };
-  struct Slot {
-    std::atomic<int> state{kVacant};
-    pid_t owner = 0;
-    char path[PATH_MAX] = {};
-  };
-
-  // Covers path, which may be created now; armed() must follow. Null if all slots are taken.
-  // Signals must be blocked in this thread from before it until armed().
-  Slot* arm(const std::string& path) noexcept {
-    if (path.size() >= sizeof(Slot::path)) return nullptr;
-    for (Slot& slot : slots_) {
-      int expected = kVacant;
-      if (!slot.state.compare_exchange_strong(expected, kCreating)) continue;
-      if (ended_.load()) {
-        slot.state.store(kVacant);
-        wait_if_ended();
-      }
-      std::memcpy(slot.path, path.c_str(), path.size() + 1);
-      slot.owner = ::getpid();
-      return &slot;
-    }
-    return nullptr;
-  }
-
-  // The file is there, or could not be created.
-  static void armed(Slot* slot) noexcept {
-    if (slot != nullptr) slot->state.store(kArmed);
-  }
-
-  static void disarm(Slot* slot) noexcept {
-    int expected = kArmed;  // else a handler has it, and the process is about to end
-    if (slot != nullptr) slot->state.compare_exchange_strong(expected, kVacant);
-  }
-
-  // Is async-signal-safe. A forked child leaves its parent's files alone. Files that other threads
-  // are creating, or removing for a signal of their own, are waited for, though not for ever: a
-  // dead network disk must not keep the process. None is created from now on.
-  void end() noexcept {
-    ended_.store(true);
-    const int saved_errno = errno;
-    int waits = 2000;
-    for (Slot& slot : slots_) {
-      while (is_busy(slot.state.load()) && waits-- > 0) {
-        const timespec millisecond{0, 1000000};
-        ::nanosleep(&millisecond, nullptr);
-      }
-      int expected = kArmed;
-      if (!slot.state.compare_exchange_strong(expected, kRemoving)) continue;
-      if (slot.owner == ::getpid()) ::unlink(slot.path);
-      slot.state.store(kVacant);
-    }
-    errno = saved_errno;
-  }
-
-  // After end() the process is about to end, and what fails now fails because of it.
-  void wait_if_ended() const noexcept {
-    while (ended_.load()) ::pause();
-  }
-
- private:
-  static bool is_busy(int state) noexcept { return state == kCreating || state == kRemoving; }
-  static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
-
-  std::array<Slot, kCoveredOutputFiles> slots_;
-  std::atomic<bool> ended_{false};
-};
 
 constinit Temporaries temporaries;
 
@@ -203,7 +124,8 @@ void require_access(const std::string& path, int mode, const std::string& name,
   fail(ErrorKind::input, name, "cannot write: ", what, ": ", reason(errno));
 }
 
-// Error where it can be seen that nothing can be written.
+// Links are followed, also a last one that leads to nothing yet. Error where it can be seen that
+// nothing can be written.
 Target checked_target(const std::string& name, const OutputOptions& options) {
   Target target = resolve(name);
   if (target.descriptor >= 0) return target;
@@ -234,6 +156,22 @@ std::string temporary_path(const Target& target) {
   return target.sibling(cat(".", cut_short(target.base, room), suffix));
 }
 
+// Blocks signals in this thread as long as it lives.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() noexcept {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 // Some file systems and pipes know no fsync; that is no failure.
 bool synced(int fd) {
   while (::fsync(fd) != 0) {
@@ -250,30 +188,15 @@ struct OutputFile::State {
   OutputOptions options;
   Target target;
   std::string temporary;  // empty when the target is written to directly
-  Temporaries::Slot* slot = nullptr;
+  int slot = Temporaries::kNone;
   int fd = -1;
 
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
   ~State() {
     if (fd >= 0) ::close(fd);
     discard();
-  }
-
-  // Writes all of it, by calls of write_some(from, count), which return what they have written.
-  template <typename WriteSome>
-  void write_all(const void* bytes, std::size_t count, const WriteSome& write_some) const {
-    const char* from = static_cast<const char*>(bytes);
-    while (count > 0) {
-      const ssize_t written = write_some(from, std::min(count, kMaxWriteBytes));
-      if (written >= 0) {
-        from += written;
-        count -= static_cast<std::size_t>(written);
-      } else if (errno == EAGAIN) {  // a pipe made non-blocking elsewhere
-        pollfd waiting{fd, POLLOUT, 0};
-        ::poll(&waiting, 1, -1);
-      } else if (errno != EINTR) {
-        fail_writing(errno);
-      }
-    }
   }
 
   bool direct() const { return target.direct || target.descriptor >= 0; }
@@ -300,14 +223,14 @@ struct OutputFile::State {
   void open_temporary() {
     for (int attempt = 0;; ++attempt) {
       temporary = temporary_path(target);
-      sigset_t all, before;
-      ::sigfillset(&all);
-      ::pthread_sigmask(SIG_SETMASK, &all, &before);
-      slot = temporaries.arm(temporary);
-      fd = ::open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-      const int error = errno;
-      Temporaries::armed(slot);
-      ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      int error = 0;
+      {
+        const SignalsBlocked blocked;
+        slot = temporaries.arm(temporary);
+        fd = ::open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+        error = errno;
+        temporaries.armed(slot);
+      }
       if (fd >= 0) break;
       released();  // the name may be somebody else's: do not remove it
       if (error == EINTR || (error == EEXIST && attempt < 100)) continue;
@@ -325,8 +248,9 @@ struct OutputFile::State {
     const bool same_owner = ::fchown(fd, old.st_uid, old.st_gid) == 0;
     const mode_t mode = old.st_mode & (same_owner ? 07777 : 0777);
     if (::fchmod(fd, mode) == 0) return;
-    if (errno == EPERM || errno == ENOTSUP || errno == ENOSYS) return;  // vfat, some network disks
-    fail_writing(errno);
+    const int error = errno;
+    if (error == EPERM || error == ENOTSUP || error == ENOSYS) return;  // vfat, some network disks
+    fail_writing(error);
   }
 
   void rename_without_clobber() {
@@ -335,11 +259,13 @@ struct OutputFile::State {
     if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) {
       return released();
     }
-    // Older file systems have link(), which is as race-free.
-    const bool unknown = errno == EINVAL || errno == ENOSYS || errno == ENOTSUP;
-    if (unknown && ::link(temporary.c_str(), path.c_str()) == 0) return discard();
     if (errno == EEXIST) fail_existing(name);
-    fail_writing(errno);
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) fail_writing(errno);
+    if (::link(temporary.c_str(), path.c_str()) != 0) {  // as race-free, on older file systems
+      if (errno == EEXIST) fail_existing(name);
+      fail_writing(errno);
+    }
+    discard();
   }
 
   void sync_folder() const {
@@ -358,8 +284,8 @@ struct OutputFile::State {
   }
   // The temporary is gone, removed or renamed.
   void released() noexcept {
-    Temporaries::disarm(slot);
-    slot = nullptr;
+    temporaries.disarm(slot);
+    slot = Temporaries::kNone;
     temporary.clear();
   }
 };
@@ -384,15 +310,33 @@ OutputFile::OutputFile(std::string path, const OutputOptions& options)
 OutputFile::~OutputFile() = default;
 
 void OutputFile::write(const void* bytes, std::size_t count) {
-  state_->write_all(bytes, count, [&](const char* from, std::size_t some) {
-    return ::write(state_->fd, from, some);
-  });
+  const char* from = static_cast<const char*>(bytes);
+  while (count > 0) {
+    const ssize_t written = ::write(state_->fd, from, std::min(count, kMaxWriteBytes));
+    if (written >= 0) {
+      from += written;
+      count -= static_cast<std::size_t>(written);
+    } else if (errno == EAGAIN) {  // a pipe made non-blocking elsewhere
+      pollfd waiting{state_->fd, POLLOUT, 0};
+      ::poll(&waiting, 1, -1);
+    } else if (errno != EINTR) {
+      state_->fail_writing(errno);
+    }
+  }
 }
 
 void OutputFile::overwrite(std::int64_t offset, const void* bytes, std::size_t count) {
-  state_->write_all(bytes, count, [&](const char* from, std::size_t some) {
-    return ::pwrite(state_->fd, from, some, offset + (from - static_cast<const char*>(bytes)));
-  });
+  const char* const from = static_cast<const char*>(bytes);
+  std::size_t done = 0;
+  while (done < count) {
+    const ssize_t written =
+        ::pwrite(state_->fd, from + done, count - done, offset + static_cast<off_t>(done));
+    if (written >= 0) {
+      done += static_cast<std::size_t>(written);
+    } else if (errno != EINTR) {
+      state_->fail_writing(errno);
+    }
+  }
 }
 
 void OutputFile::commit() {

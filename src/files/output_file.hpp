@@ -17,7 +17,8 @@
 
 namespace convgrad {
 
-// Throws the Error that OutputFile would throw for what can be seen before computing.
+// Throws the Error that OutputFile would throw for what can be seen before computing: the folder
+// does not exist or cannot be written to, the target is a folder, or exists with no_clobber.
 void check_output(const std::string& path, const OutputOptions& options = {});
 
 class OutputFile {
