@@ -52,28 +52,40 @@ class Search {
     bool rounds_result = false;  // once, whatever else there is
   };
 
+  // Says when a finder is called: whatever fits already, unless one fault that holds everywhere
+  // fits, or if none does.
+  enum class Stage : std::uint8_t { always, unsettled, unfitted };
+  struct Finder {
+    Stage stage;
+    bool needs_sample;
+    std::function<void()> find;
+  };
+
   // Calls the finders: the surest and cheapest first.
   void find_all() {
     const WgradProblem& pb = evidence_.problem();
     keep(find_stopped(evidence_));
     // The sample comes first: of large problems, faults take all of the budget that is left.
-    const Sample sample = draw_sample();
+    const Sample sample = sampled();
     const List faults = known_faults(pb, facts_of(images_));
     try_each(faults);  // whatever time it takes: the budget bounds it
     images_.before_block = [&] { evidence_.stop_if_late(); };
     const TermsOf of = [&](const auto& entries) { return terms(entries); };
-    const bool sampled = !sample.at.empty();
-    if (sampled) timely([&] { try_found(find_lost_pixels(evidence_, sample)); });
-    if (!settled()) timely([&] { try_each(find_slices(evidence_)); });
-    // Sums that repeat to the bit leave no doubt, so these are looked for besides what fits. One
-    // rounding of the result comes before the thousands of ways to round its parts.
-    const auto bits_only = [&] {
-      return settled() || std::ranges::any_of(fits_, &Fitting::rounds_result);
-    };
-    if (sampled) timely([&] { keep(find_partials(judge_, sample, bits_only())); });
-    if (sampled && !settled()) timely([&] { try_found(find_alternatives(evidence_, sample)); });
-    if (sampled && fits_.empty()) timely([&] { keep(find_winograd(judge_, sample, of)); });
-    if (fits_.empty()) timely([&] { try_pairs(faults); });
+    const Finder finders[] = {
+        {Stage::always, true, [&] { try_found(find_lost_pixels(evidence_, sample)); }},
+        {Stage::unsettled, false, [&] { try_each(find_slices(evidence_)); }},
+        // Sums that repeat to the bit leave no doubt, so these are looked for besides what fits.
+        {Stage::always, true,
+         [&] { keep(find_partials(judge_, sample, settled() || rounded_once())); }},
+        {Stage::unsettled, true, [&] { try_found(find_alternatives(evidence_, sample)); }},
+        {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, of)); }},
+        {Stage::unfitted, false, [&] { try_pairs(faults); }}};
+    for (const Finder& finder : finders) {
+      if (finder.needs_sample && sample.at.empty()) continue;
+      if (finder.stage == Stage::unsettled && settled()) continue;
+      if (finder.stage == Stage::unfitted && !fits_.empty()) continue;
+      timely(finder.find);
+    }
   }
 
   // Calls what Late may end: what it has found by then is kept.
@@ -109,6 +121,9 @@ class Search {
     return std::ranges::any_of(fits_, [](const Fitting& fit) { return fit.complexity <= 2; });
   }
 
+  // One rounding of the result comes before the thousands of ways to round its parts.
+  bool rounded_once() const { return std::ranges::any_of(fits_, &Fitting::rounds_result); }
+
   // Predicts by values that are there, without sums, what only moves.
   Expected predicted_at(const Fault& f, const Positions& at) const {
     Expected predicted;
@@ -140,10 +155,12 @@ class Search {
     if (!fit->only.empty() && f.reading.axis != own.axis && evidence_.in_some_taps()) return;
     const std::size_t faults = fit->parts.size() + static_cast<std::size_t>(plain ? 0 : f.faults);
     const bool by_itself = f.faults == 1 && rounds(f.reading);
-    fits_.push_back(
-        {finding({f.name, f.text, f.cause, by_itself}, *fit, Certainty::match, at.size()), fit->rms,
-         2 * faults + (fit->only.empty() ? 0 : 1), f.rare,
-         std::ranges::any_of(fit->parts, &Fit::Part::rounds)});
+    Fitting& kept = fits_.emplace_back();
+    kept.finding = finding({f.name, f.text, f.cause, by_itself}, *fit, Certainty::match, at.size());
+    kept.rms = fit->rms;
+    kept.complexity = 2 * faults + (fit->only.empty() ? 0 : 1);
+    kept.rare = f.rare;
+    kept.rounds_result = std::ranges::any_of(fit->parts, &Fit::Part::rounds);
     if (fit->parts.empty()) reported_.push_back(f);
   }
 
@@ -240,7 +257,7 @@ class Search {
     confirm(screened(screened(std::move(pairs), kPairLook), kLooks[1]));
   }
 
-  Sample draw_sample() {
+  Sample sampled() {
     const std::int64_t count = term_count(evidence_.problem());
     const auto entries = static_cast<std::size_t>(std::max<std::int64_t>(
         0, std::min<std::int64_t>({kMostTerms / count, std::int64_t{kSampled},
