@@ -137,10 +137,11 @@ std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptio
     const std::int64_t slices = std::max<std::int64_t>(schedule.slices.count(), 1);
     const std::int64_t tasks = ceil_div(plan.threads, slices);
     const std::int64_t tiles = std::max(ceil_div(problem.K, cpu.steps.wide_k), tasks);
-    std::int64_t k = ceil_div(problem.groups, tiles) * problem.group_k();
-    if (problem.groups == 1) k = round_up(ceil_div(problem.K, tiles), 16);
-    const bool even = problem.groups > 1 || slices * tiles % plan.threads == 0;
-    if (even) cpu.steps.k = std::max(cpu.steps.k, k);
+    const bool whole = cpu.steps.whole_groups;
+    const std::int64_t k = whole ? ceil_div(problem.groups, tiles) * problem.group_k()
+                                 : round_up(ceil_div(problem.K, tiles), 16);
+    // Fewer parts of a group must not leave a thread without its share.
+    if (whole || slices * tiles % plan.threads == 0) cpu.steps.k = std::max(cpu.steps.k, k);
   }
   cpu.tiles = tile_count(problem, cpu.steps);
   plan.memory.program += checked_mul(cpu.tiles, std::int64_t{sizeof(Tile)}, kWhat);

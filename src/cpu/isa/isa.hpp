@@ -70,7 +70,7 @@ struct ProductView {
   Cells cells;
   bool turned;  // the cells of a value of b are a row
   int skipped;
-  int filter_rows;
+  int filter_rows;  // that the tile takes at once: 1 or 3
 };
 inline constexpr int kMostTileCells = 448;  // of a register tile: 14 x 32
 

@@ -90,13 +90,12 @@ class OuterProductTile {
     cells_ = sums_.are_in_result ? results : stores ? Cells::stored : Cells::added_to;
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
     const int together = panels_.takes_filter() ? 3 : 1;
-    const std::int64_t filter_rows = ad.taps * ah.taps / together;
     const std::int64_t calls = panels_.groups() * calls_in_filter_row();
     // Parts of rows, as they are fetched with, cannot leave padding out.
     if (form().in_place && !panels_.sees_whole_rows()) next = nullptr;
     runs_.start(next != nullptr ? panels_.x_of(*next) : Region(),
-                next != nullptr ? panels_.dy_of(*next) : Region(), filter_rows * calls,
-                panels_.all_steps(), together);
+                next != nullptr ? panels_.dy_of(*next) : Region(),
+                ad.taps * ah.taps / together * calls, panels_.all_steps(), together);
     for (std::int64_t t = 0; t < ad.taps; ++t) {
       for (std::int64_t r = 0; r < ah.taps; r += together) {
         panels_.list_rows(t, r, together);
