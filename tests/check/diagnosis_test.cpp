@@ -282,6 +282,9 @@ TEST_CASE("values of lower precision") {
   CHECK(round(Treatment::bf16_twice, 1 + 0x1p-15) == 1 + 0x1p-15);
   CHECK(round(Treatment::bf16_twice, 1 + 0x1p-20) == 1 + 0x1p-20);
   CHECK(treated(Treatment::whole, DType::f32, 3, 2) == 4);
+  CHECK(treated(Treatment::e3m2, DType::f32, 0x1.4p-5, 1) == 0x1p-4);  // subnormal
+  CHECK(treated(Treatment::e2m3, DType::f32, 7.9, 1) == 7.5);
+  CHECK(treated(Treatment::e2m1, DType::f32, 5, 2) == 4);
 }
 
 TEST_CASE("places in words") {

@@ -354,7 +354,7 @@ repeat: """, tables)
             text = text.replace(f" {ratio}\nrep", " *\nrep").replace(f" {ratio}\n  [", " *\n  [")
         self.assertEqual(text, f"""\
 MISMATCH: r.npy against the float64 reference, 2 of 4 elements fail (50 %)
-diagnosis: none of the 281 faults that were tried explains the result
+diagnosis: none of the 336 faults that were tried explains the result
 diagnosis: the wrong elements are tap (1,0)
 next: --show 5 lists the worst elements; a second run as another --result shows whether it repeats
 agrees to 2.5 bits

@@ -67,7 +67,8 @@ class Search {
     keep(find_stopped(evidence_));
     // The sample comes first: of large problems, faults take all of the budget that is left.
     const Sample sample = sampled();
-    const List faults = known_faults(pb, facts_of(images_));
+    const Facts facts = facts_of(images_);
+    const List faults = known_faults(pb, facts);
     try_each(faults);  // whatever time it takes: the budget bounds it
     images_.before_block = [&] { evidence_.stop_if_late(); };
     const TermsOf of = [&](const auto& entries) { return terms(entries); };
@@ -79,6 +80,7 @@ class Search {
          [&] { keep(find_partials(judge_, sample, settled() || rounded_once())); }},
         {Stage::unsettled, true, [&] { try_found(find_alternatives(evidence_, sample)); }},
         {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, of)); }},
+        {Stage::unfitted, false, [&] { try_blocks(facts); }},
         {Stage::unfitted, false, [&] { try_pairs(faults); }}};
     for (const Finder& finder : finders) {
       if (finder.needs_sample && sample.at.empty()) continue;
@@ -215,6 +217,13 @@ class Search {
     }
     for (const std::size_t entries : kLooks) summed = screened(std::move(summed), entries);
     confirm(summed);
+  }
+
+  // Ends with the first kind of blocks that explains all.
+  void try_blocks(const Facts& facts) {
+    for (const List& list : block_scales(evidence_.problem(), facts)) {
+      if (fits_.empty()) try_each(list);
+    }
   }
 
   void confirm(const List& list) {

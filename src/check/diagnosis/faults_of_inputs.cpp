@@ -46,28 +46,33 @@ void add_treatment(FaultList& to, const Facts& facts, const TreatmentKind& kind,
   });
 }
 
-// Adds types with scales: of the largest number to the type's, or of two for each block.
-void add_scaled(FaultList& to, const Facts& facts, const TreatmentKind& kind) {
-  // Blocks of pixels that lie in two images are not looked for.
-  const bool whole = pixels_of(extents_of(to.pb, true)) % kScaleBlock == 0 &&
-                     to.pb.out_pixels() % kScaleBlock == 0;
-  for (const auto& [by, each] : {std::pair{Scaled::tensor, "tensor"},
-                                 {Scaled::channels, "channel"},
-                                 {Scaled::images, "image"},
-                                 {Scaled::channel_blocks, "32 channels of a pixel (MX)"},
-                                 {Scaled::pixel_blocks, "32 pixels of a channel (MX)"}}) {
-    const bool blocks = by >= Scaled::channel_blocks;
-    if ((blocks && kind.bits < 3) || (by == Scaled::pixel_blocks && !whole)) continue;
-    add_treatment(to, facts, kind, cat(", with a scale for each ", each),
-                  [&, by = by](TensorReading& tensor, const Facts::Largest& largest) {
-                    tensor.by = by;
-                    tensor.parameter = blocks ? std::ilogb(kind.most) : largest.all / kind.most;
-                    if (by == Scaled::channels) tensor.scales = largest.channels;
-                    if (by == Scaled::images) tensor.scales = largest.images;
-                    // A channel of zeros needs none.
-                    for (double& s : tensor.scales) s = s > 0 ? s / kind.most : 1;
-                  });
-  }
+bool has_scale(const TreatmentKind& kind) { return kind.bits > 0 && kind.bits < 5; }
+
+// Numbers that have a scale for each of `each`; blocks have so many.
+struct Scales {
+  Scaled by;
+  std::string each;
+  std::int64_t block = 0;
+  bool power = false, e4m3 = false;  // scales are powers of two, or numbers of that type
+};
+
+// Adds a type with scales: of the largest number to the type's.
+void add_scaled(FaultList& to, const Facts& facts, const TreatmentKind& kind, const Scales& s) {
+  const char* const scale = s.power  ? "a power of two as scale (MX)"
+                            : s.e4m3 ? "a scale in e4m3 (NVFP4)"
+                                     : "a scale";
+  add_treatment(to, facts, kind, cat(", with ", scale, " for each ", s.each),
+                [&](TensorReading& tensor, const Facts::Largest& largest) {
+                  tensor.by = s.by;
+                  tensor.block = s.block;
+                  tensor.power = s.power;
+                  tensor.parameter = s.block > 0 ? kind.most : largest.all / kind.most;
+                  if (s.by == Scaled::channels) tensor.scales = largest.channels;
+                  if (s.by == Scaled::images) tensor.scales = largest.images;
+                  if (s.e4m3) tensor.scales = {largest.all / 448};
+                  // A channel of zeros needs none.
+                  for (double& own : tensor.scales) own = own > 0 ? own / kind.most : 1;
+                });
 }
 
 // Adds what 8-bit training has: x in e4m3 and dy in e5m2, scaled alike.
@@ -93,10 +98,12 @@ void add_mixed(FaultList& to) {
 void add_treatments(FaultList& to, const Facts& facts) {
   for (const TreatmentKind& kind : treatments()) {
     if (!changes(kind, to.pb.dtype)) continue;
-    // Types of 8 bits are used with a scale, whole numbers never without.
-    const bool scaled = kind.bits > 0 && kind.bits < 5;
-    if (kind.bits != 1) add_treatment(to, facts, kind, "", nullptr);
-    if (scaled && facts.x.all > 0 && facts.dy.all > 0) add_scaled(to, facts, kind);
+    // Floats of 8 bits are used with a scale, shorter ones and whole numbers never without.
+    if (!has_scale(kind) || kind.exponent < -2) add_treatment(to, facts, kind, "", nullptr);
+    if (!has_scale(kind) || !(facts.x.all > 0 && facts.dy.all > 0)) continue;
+    add_scaled(to, facts, kind, {Scaled::tensor, "tensor"});
+    add_scaled(to, facts, kind, {Scaled::channels, "channel"});
+    add_scaled(to, facts, kind, {Scaled::images, "image"});
   }
   add_mixed(to);
 }
@@ -206,10 +213,16 @@ void add_parts(FaultList& to, const Axes& axes, const std::string& what, std::in
     if (std::min(to.pb.axis[a].in, to.pb.axis[a].out) < least) return;
     (reading.*cut)[a] = size;
   }
-  to.add("halo_missing",
-         cat("out_backprop is summed in ", what, " of ", axis_names(axes),
-             ", and each takes zeros for what it needs of its neighbours' input"),
-         "spatial shards or tiles whose halo is not exchanged", reading, true);
+  for (const auto& [halo, taken, of] : {std::tuple{Halo::zeros, "zeros", "its neighbours'"},
+                                        {Halo::edge, "its own edge", "its neighbours'"},
+                                        {Halo::zeros_before, "zeros", "the part before's"},
+                                        {Halo::zeros_behind, "zeros", "the part behind's"}}) {
+    reading.halo = halo;
+    to.add("halo_missing",
+           cat("out_backprop is summed in ", what, " of ", axis_names(axes), ", and each takes ",
+               taken, " for what it needs of ", of, " input"),
+           "spatial shards or tiles whose halo is not exchanged", reading, true);
+  }
 }
 
 // Adds parts of the image that do not see the neighbour's rows of x: slabs, and tiles.
@@ -238,6 +251,37 @@ std::vector<Fault> roundings(const WgradProblem& problem) {
   add_products(all);
   std::erase_if(all.list, [](const Fault& fault) { return !rounds_inputs(fault.reading); });
   return std::move(all.list);
+}
+
+std::vector<std::vector<Fault>> block_scales(const WgradProblem& pb, const Facts& facts) {
+  std::vector<std::vector<Fault>> lists;
+  const auto add = [&](Scales scales) {
+    FaultList to = {pb};
+    for (const TreatmentKind& kind : treatments()) {
+      if (!has_scale(kind) || !changes(kind, pb.dtype)) continue;
+      for (const bool e4m3 : {false, true}) {
+        scales.e4m3 = e4m3;
+        if (e4m3 && (scales.power || kind.treatment != Treatment::e2m1)) continue;
+        add_scaled(to, facts, kind, scales);
+      }
+    }
+    add_mixed(to);
+    lists.push_back(std::move(to.list));
+  };
+  for (const std::int64_t size : {16, 32, 64, 128}) {
+    // Blocks of pixels that lie in two images are seen where those are read together.
+    const bool whole = facts.in_one_block ||
+                       (pixels_of(extents_of(pb, true)) % size == 0 && pb.out_pixels() % size == 0);
+    for (const bool power : {true, false}) {
+      if (size == 16 || size < 2 * std::max(pb.C, pb.K)) {
+        add({Scaled::channel_blocks, cat(size, " channels of a pixel"), size, power});
+      }
+      if (whole && size < 2 * term_count(pb)) {
+        add({Scaled::pixel_blocks, cat(size, " pixels of a channel"), size, power});
+      }
+    }
+  }
+  return lists;
 }
 
 void add_faults_of_inputs(FaultList& to, const Facts& facts) {

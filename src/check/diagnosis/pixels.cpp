@@ -90,6 +90,7 @@ std::vector<Pixels> all_walks(const WgradProblem& pb) {
   };
   for (std::int64_t a = 0; a < 3; ++a) add(By::line, a);
   add(By::place, 0);
+  add(By::border, 0);
   for (const std::int64_t tile : kTiles) {
     if (pb.axis[1].out < 2 * tile || pb.axis[2].out < 2 * tile) continue;
     add(By::tile, tile);
@@ -103,7 +104,7 @@ std::vector<Pixels> all_walks(const WgradProblem& pb) {
 }
 
 int form_of(const WgradProblem& pb, const Pixels& pixels) {
-  constexpr int kForms[] = {0, 2, 5, 6, 6, 7, 7};  // of lines, places, tiles and lanes
+  constexpr int kForms[] = {0, 2, 5, 5, 6, 6, 7, 7};  // of lines, places, tiles and lanes
   if (pixels.by != By::pixel) return kForms[static_cast<std::size_t>(pixels.by)];
   const Range r = pixels.range;
   const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;

@@ -220,6 +220,8 @@ Named named(const WgradProblem& pb, const Pixels& pixels) {
       return lines_named(kLines[pixels.unit], first, last, " of every image");
     case Pixels::By::place:
       return {place_text(pb, first) + " of every image"};
+    case Pixels::By::border:
+      return lines_named("ring", first, last, " of every image (0 is its border)");
     case Pixels::By::tile:
     case Pixels::By::image_tile:
       return tile_named(pb, pixels);

@@ -63,10 +63,10 @@ struct Filler {
   }
 
   std::vector<double> take() {
+    const auto size = static_cast<std::size_t>(c.as.block);
     const bool scaled = c.as.by == Scaled::pixel_blocks;
-    for (std::size_t begin = 0; scaled && begin < plane.size(); begin += kScaleBlock) {
-      const std::span block(plane.data() + begin,
-                            std::min<std::size_t>(kScaleBlock, plane.size() - begin));
+    for (std::size_t begin = 0; scaled && begin < plane.size(); begin += size) {
+      const std::span block(plane.data() + begin, std::min(size, plane.size() - begin));
       double most = 0;
       for (const double value : block) most = std::max(most, std::fabs(value));
       for (double& value : block) value = block_treated(value, most);
@@ -86,9 +86,9 @@ struct Filler {
     if (c.as.by == Scaled::pixel_blocks) return value;  // take() has all pixels
     if (c.as.by == Scaled::channel_blocks) {
       const std::int64_t step = pb.channels_last ? 1 : pixels;
-      const std::int64_t first = c.channel / kScaleBlock * kScaleBlock;
+      const std::int64_t first = c.channel / c.as.block * c.as.block;
       double most = 0;
-      for (std::int64_t i = first; i < std::min(first + kScaleBlock, channels); ++i) {
+      for (std::int64_t i = first; i < std::min(first + c.as.block, channels); ++i) {
         most = std::max(most, std::fabs(to_double(at[(i - c.channel) * step])));
       }
       return block_treated(value, most);
@@ -101,10 +101,16 @@ struct Filler {
   double treated(double value, double scale) const {
     return diagnosis::treated(c.as.treatment, pb.dtype, value, scale);
   }
-  // Rounds with the power of two that puts the block's largest number below the type's.
+  // Rounds with a scale that makes the block's largest number the type's, or near to it.
   double block_treated(double value, double most) const {
     if (!(most > 0) || !std::isfinite(most)) return value;
-    return treated(value, std::ldexp(1.0, std::ilogb(most) - static_cast<int>(c.as.parameter)));
+    double scale = rounded(accumulator_dtype(pb.dtype), most / c.as.parameter);
+    if (c.as.power) scale = std::ldexp(1.0, std::ilogb(most) - std::ilogb(c.as.parameter));
+    for (const double all : c.as.scales) {
+      scale = diagnosis::treated(Treatment::e4m3, pb.dtype, scale / all) * all;
+    }
+    const double largest = c.as.parameter * scale;
+    return scale > 0 ? treated(std::clamp(value, -largest, largest), scale) : 0;
   }
 };
 
@@ -175,10 +181,18 @@ std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int
     std::int64_t at = input_at(axis, o, tap);
     const bool inside = at >= 0 && at < axis.in;
     if (!inside) at = outside_place(reading.outside, at, axis.in);
-    const bool lost =
-        (inside && (at < in.begin || at >= in.end)) ||
-        (parts > 1 && at >= 0 && part_of(axis.in, parts, at) != part_of(axis.out, parts, o)) ||
-        (tile > 0 && at >= 0 && at / (tile * axis.stride) != o / tile);
+    bool lost = inside && (at < in.begin || at >= in.end);
+    // Returns how many parts further on that place is.
+    const auto apart = [&] {
+      return tile > 0 ? at / (tile * axis.stride) - o / tile
+                      : part_of(axis.in, parts, at) - part_of(axis.out, parts, o);
+    };
+    if ((parts > 1 || tile > 0) && at >= 0) {
+      const std::int64_t step = apart() > 0 ? -1 : 1;
+      while (reading.halo == Halo::edge && apart() * step < 0 && at + step < axis.in) at += step;
+      lost = lost || (apart() < 0 && reading.halo != Halo::zeros_behind) ||
+             (apart() > 0 && reading.halo != Halo::zeros_before);
+    }
     result.push_back(lost ? kNowhere : at);
   }
   return result;
@@ -317,6 +331,15 @@ std::int64_t step_of(const WgradProblem& pb, const Pixels& walk, std::int64_t pi
       return pixel_place(pb, pixel)[static_cast<std::size_t>(walk.unit) + 1];
     case Pixels::By::place:
       return pixel % pb.out_pixels();
+    case Pixels::By::border: {
+      const std::array<std::int64_t, 4> at = pixel_place(pb, pixel);
+      std::int64_t distance = pixel;  // which is no smaller
+      for (std::size_t a = 0; a < 3; ++a) {
+        const std::int64_t last = pb.axis[a].out - 1;
+        if (last > 0) distance = std::min({distance, at[a + 1], last - at[a + 1]});
+      }
+      return distance;
+    }
     case Pixels::By::tile:
     case Pixels::By::image_tile: {
       const auto [n, z, p, q] = pixel_place(pb, pixel);
@@ -335,13 +358,16 @@ std::int64_t step_of(const WgradProblem& pb, const Pixels& walk, std::int64_t pi
 }
 
 std::int64_t step_count(const WgradProblem& pb, const Pixels& walk) {
-  // The last pixel is in the last step, but of lanes.
-  return walk.by >= Pixels::By::lane ? walk.unit : step_of(pb, walk, term_count(pb) - 1) + 1;
+  if (walk.by >= Pixels::By::lane) return walk.unit;
+  // The last pixel is in the last step; of the border one in the middle is.
+  const auto& [z, p, q] = pb.axis;
+  const std::int64_t middle = (z.out / 2 * p.out + p.out / 2) * q.out + q.out / 2;
+  return step_of(pb, walk, walk.by == Pixels::By::border ? middle : term_count(pb) - 1) + 1;
 }
 
 Facts facts_of(const Images& images) {
   const WgradProblem& problem = images.plan.problem;
-  Facts facts;
+  Facts facts = {.in_one_block = images.plan.schedule.blocks.count == 1};
   Timing timing;
   const auto use = [&](const Block& block, std::int64_t) {
     for (const bool of_x : {true, false}) {

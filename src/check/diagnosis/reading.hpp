@@ -51,8 +51,10 @@ enum class Treatment : std::uint8_t {
   bf16_twice,
   e4m3,
   e5m2,
+  e3m2,
+  e2m3,
+  e2m1,
   whole,
-  whole_wide,
   whole_cut,
   flushed,
   relu
@@ -72,21 +74,20 @@ struct TreatmentKind {
 std::span<const TreatmentKind> treatments();  // the usual ones first
 // Tells whether some number of the type is not what it was.
 bool changes(const TreatmentKind& kind, DType dtype);
-// parameter is the scale of types of 8 bits and of whole numbers (0: none).
+// parameter is the scale of types of 8 bits or fewer and of whole numbers (0: none).
 double treated(Treatment treatment, DType dtype, double value, double parameter = 0);
 
 // A tap outside x adds nothing, 0 * dy (which spreads NaN and Inf), or another pixel's x.
 enum class Outside : std::uint8_t { skipped, multiplied, edge, reflected, wrapped };
 
-// Numbers that share a scale: all, or those of a channel, an image, 32 channels of a pixel, or 32
-// pixels of a channel. These blocks have a power of two each (OCP Microscaling Formats).
+// Numbers that share a scale: all, or those of a channel, an image, a block of channels of a pixel,
+// or of pixels of a channel.
 enum class Scaled : std::uint8_t { tensor, channels, images, channel_blocks, pixel_blocks };
-inline constexpr std::int64_t kScaleBlock = 32;
 // Some pixels of dy, counted over n, z, p, q: those whose step of a walk is in the range. A walk
-// goes by pixels; by lines of an axis, places or tiles of all images; by tiles of each; by lanes,
-// which take pixels, or images, in turns.
+// goes by pixels; by lines of an axis, places, distances from the border, or tiles of all images;
+// by tiles of each; by lanes, which take pixels, or images, in turns.
 struct Pixels {
-  enum class By : std::uint8_t { pixel, line, place, tile, image_tile, lane, image_lane };
+  enum class By : std::uint8_t { pixel, line, place, border, tile, image_tile, lane, image_lane };
   By by = By::pixel;
   std::int64_t unit = 0;  // the axis of lines, the extent of a tile, the number of lanes
   Range range;            // empty: all pixels
@@ -102,11 +103,17 @@ struct TensorReading {
   bool turned = false;
   std::vector<std::int64_t> images;  // that are read for each; empty: their own
   Treatment treatment = Treatment::none;
-  double parameter = 0;  // of the treatment
+  double parameter = 0;  // of the treatment; of blocks the number that the largest one becomes
   Scaled by = Scaled::tensor;
-  std::vector<double> scales = {};  // in place of the parameter, by channel or image
+  // In place of the parameter, by channel or image; of blocks what their scales, which then are
+  // rounded to e4m3, have in common (NVFP4).
+  std::vector<double> scales = {};
+  std::int64_t block = 0;
+  bool power = false;  // scales of blocks are powers of two (OCP Microscaling Formats)
   auto operator<=>(const TensorReading&) const = default;  // NOLINT(modernize-use-nullptr)
 };
+// Parts of x see zeros for their neighbours', for those before or behind alone, or their own edge.
+enum class Halo : std::uint8_t { zeros, zeros_before, zeros_behind, edge };
 struct Reading {
   std::array<SpatialAxis, 3> axis;
   TensorReading x, dy;
@@ -116,8 +123,9 @@ struct Reading {
   Outside outside = Outside::skipped;
   std::array<Range, 3> in;  // positions of x that are there
   // Positions of x and dy in different parts of an axis, as even as can be, do not meet; nor do
-  // those of different tiles, of so many positions of dy.
+  // those of different tiles, of so many positions of dy. dy sees something else there.
   std::array<std::int64_t, 3> parts = {1, 1, 1}, tiles = {};
+  Halo halo = Halo::zeros;
   // dy, or what a tap sees of x, is that of so many pixels before, or the other stage of two.
   std::int64_t stage = 0;
   bool stage_of_x = false, stages_exchanged = false;
@@ -145,13 +153,15 @@ inline Extents extents_of(const WgradProblem& pb, bool of_x) {
 inline std::int64_t pixels_of(const Extents& image) { return image[0] * image[1] * image[2]; }
 inline std::int64_t channels_of(const WgradProblem& pb, bool of_x) { return of_x ? pb.C : pb.K; }
 
-// Holds the largest finite numbers of the tensors in size: of all, and of each channel and image.
+// Holds the largest finite numbers of the tensors in size: of all, and of each channel and image;
+// and whether a block of the plan has all images.
 struct Facts {
   struct Largest {
     double all = 0;
     std::vector<double> channels = {}, images = {};
   };
   Largest x = {}, dy = {};
+  bool in_one_block = false;
 };
 Facts facts_of(const Images& images);
 

@@ -36,16 +36,13 @@ constexpr TreatmentKind kTreatments[] = {
      "a split of float32 in two terms, where three are needed", true},
     {Treatment::e4m3, "rounded to float8 e4m3", "8-bit training", true, 4, -6, Ties::even, 448},
     {Treatment::e5m2, "rounded to float8 e5m2", "8-bit training", true, 3, -14, Ties::even, 57344},
+    {Treatment::e3m2, "rounded to float6 e3m2", "6-bit training", true, 3, -2, Ties::even, 28},
+    {Treatment::e2m3, "rounded to float6 e2m3", "6-bit training", true, 4, 0, Ties::even, 7.5},
+    {Treatment::e2m1, "rounded to float4 e2m1", "4-bit training", true, 2, 0, Ties::even, 6},
     {Treatment::whole, "rounded to int8", "quantization", true, 1, 0, Ties::even, 127},
-    {Treatment::whole_wide, "rounded to int8 (in float64)", "quantization", true, 1, 0, Ties::even,
-     127},
-    {Treatment::whole_wide, "rounded to int4", "quantization", true, 1, 0, Ties::even, 7},
+    {Treatment::whole, "rounded to int4", "quantization", true, 1, 0, Ties::even, 7},
     {Treatment::whole, "rounded to int12", "quantization", true, 1, 0, Ties::even, 2047},
-    {Treatment::whole_wide, "rounded to int12 (in float64)", "quantization", true, 1, 0, Ties::even,
-     2047},
-    {Treatment::whole, "rounded to int16", "quantization", true, 1, 0, Ties::even, 32767},
-    {Treatment::whole_wide, "rounded to int16 (in float64)", "quantization", true, 1, 0, Ties::even,
-     32767}};
+    {Treatment::whole, "rounded to int16", "quantization", true, 1, 0, Ties::even, 32767}};
 
 // Returns the nearest number of so many bits that the type has, by its rule for ties.
 double narrowed(const TreatmentKind& kind, double value) {
@@ -58,6 +55,12 @@ double narrowed(const TreatmentKind& kind, double value) {
   const double result = std::ldexp(kept, unit);
   // Libraries saturate where they convert to types of 8 bits, and where they cut off.
   return kind.most == 0 ? result : std::clamp(result, -kind.most, kind.most);
+}
+
+// Kernels and numpy divide numbers of 16 and 32 bits in float32.
+double scaled(DType dtype, double value, double scale) {
+  if (dtype == DType::f64) return value / scale;
+  return static_cast<double>(static_cast<float>(value) / static_cast<float>(scale));
 }
 
 }  // namespace
@@ -90,12 +93,8 @@ double treated(Treatment treatment, DType dtype, double value, double parameter)
       return std::fabs(value) < smallest_normal(dtype) ? 0 : value;
     case Treatment::relu:
       return value < 0 ? 0 : value;
-    case Treatment::whole: {  // as kernels and numpy divide float32 data
-      const float steps = static_cast<float>(value) / static_cast<float>(parameter);
-      return std::nearbyint(static_cast<double>(steps)) * parameter;
-    }
-    case Treatment::whole_wide:
-      return std::nearbyint(value / parameter) * parameter;
+    case Treatment::whole:
+      return std::nearbyint(scaled(dtype, value, parameter)) * parameter;
     case Treatment::whole_cut:
       return std::trunc(value / parameter) * parameter;
     default:
@@ -103,7 +102,7 @@ double treated(Treatment treatment, DType dtype, double value, double parameter)
   }
   // Nothing is computed in the other types. Wider numbers reach them as float32.
   const TreatmentKind& kind = *std::ranges::find(kTreatments, treatment, &TreatmentKind::treatment);
-  return parameter != 0 ? narrowed(kind, value / parameter) * parameter
+  return parameter != 0 ? narrowed(kind, scaled(dtype, value, parameter)) * parameter
                         : narrowed(kind, static_cast<double>(static_cast<float>(value)));
 }
 

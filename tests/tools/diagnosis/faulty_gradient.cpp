@@ -36,6 +36,11 @@ double small_float(double value, int bits, int least, double most) {
   return std::clamp(std::ldexp(std::nearbyint(std::ldexp(value, -unit)), unit), -most, most);
 }
 
+double quotient(DType dtype, double value, double scale) {
+  if (dtype == DType::f64) return value / scale;
+  return static_cast<double>(static_cast<float>(value) / static_cast<float>(scale));
+}
+
 Values gradient(const Case& c, const Wrong& wrong) {
   const WgradProblem& pb = c.pb;
   const bool wide = pb.dtype == DType::f64;
@@ -72,7 +77,8 @@ Values gradient(const Case& c, const Wrong& wrong) {
           const std::int64_t in = pb.axis[a].in;
           std::int64_t i = o[a] * axis.stride - axis.pad_before + at[a] * axis.dilation;
           if (i < 0 || i >= in) i = wrong.outside ? wrong.outside(i, in) : -1;
-          there = there && i != -1 && (!wrong.sees || wrong.sees(a, o[a], i));
+          if (wrong.sees && i >= 0) i = wrong.sees(a, o[a], i);
+          there = there && i != -1;
           zero = zero || i == -2;
           place = place * in + std::max<std::int64_t>(i, 0);
         }

@@ -23,6 +23,8 @@ double normal(Random& random);
 double bits_kept(double value, int bits, bool cut);
 // A float of so many bits, with its least exponent and its largest number.
 double small_float(double value, int bits, int least, double most);
+// The quotient as kernels and numpy form it of such data: in float32 but for float64.
+double quotient(DType dtype, double value, double scale);
 
 struct Case {
   WgradProblem pb;
@@ -34,8 +36,8 @@ struct Wrong {
   std::array<SpatialAxis, 3> axis;
   std::function<double(double)> x, dy, product;
   std::function<double(std::int64_t)> weight;  // of a pixel
-  // Whether position o of an axis of dy sees position i of x.
-  std::function<bool(std::size_t axis, std::int64_t o, std::int64_t i)> sees;
+  // What position o of an axis of dy sees in the place of position i of x: -1 for none.
+  std::function<std::int64_t(std::size_t axis, std::int64_t o, std::int64_t i)> sees;
   // The place in x along an axis of what lies outside it: -1 for none, -2 for a 0.
   std::function<std::int64_t(std::int64_t, std::int64_t)> outside;
   std::function<double(double, double)> add;  // to the sum

@@ -25,11 +25,11 @@ double even_tf32(double v) {
 
 // Both tensors, each by the function that is made for it.
 void add_rounded(Kinds& kinds, const std::string& name, double u,
-                 const std::function<Round(const Values&)>& round) {
+                 const std::function<Round(const Values&, DType)>& round) {
   kinds.add(name, kPrecision, [=](Draft& d) {
     if (u <= unit_roundoff(d.pb.dtype)) return d.skip();
-    d.wrong.x = round(d.c.x);
-    d.wrong.dy = round(d.c.dy);
+    d.wrong.x = round(d.c.x, d.pb.dtype);
+    d.wrong.dy = round(d.c.dy, d.pb.dtype);
   });
 }
 
@@ -41,7 +41,7 @@ std::size_t drawn_axis(const WgradProblem& pb, Random& random) {
 }  // namespace
 
 void add_inputs(Kinds& kinds) {
-  const auto same = [](const Round& round) { return [=](const Values&) { return round; }; };
+  const auto same = [](const Round& round) { return [=](const Values&, DType) { return round; }; };
   add_rounded(kinds, "inputs TF32 half to even", 0x1p-11, same(even_tf32));
   add_rounded(kinds, "inputs float16 cut", 0x1p-11, same(cut_f16));
   add_rounded(kinds, "inputs in two bfloat16", 0x1p-17, same([](double v) {
@@ -50,25 +50,27 @@ void add_inputs(Kinds& kinds) {
               }));
   for (const bool scaled : {false, true}) {
     const auto small = [=](int bits, int least, double most) {
-      return [=](const Values& values) -> Round {
+      return [=](const Values& values, DType dtype) -> Round {
         const double scale = scaled ? largest(values) / most : 1;
-        return [=](double v) { return small_float(v / scale, bits, least, most) * scale; };
+        return [=](double v) {
+          return small_float(quotient(dtype, v, scale), bits, least, most) * scale;
+        };
       };
     };
     add_rounded(kinds, cat("inputs e4m3", scaled ? ", scaled" : ""), 1, small(4, -6, 448));
     add_rounded(kinds, cat("inputs e5m2", scaled ? ", scaled" : ""), 1, small(3, -14, 57344));
     kinds.add(cat("x e4m3, dy e5m2", scaled ? ", scaled" : ""), kPrecision, [=](Draft& d) {
-      d.wrong.x = small(4, -6, 448)(d.c.x);
-      d.wrong.dy = small(3, -14, 57344)(d.c.dy);
+      d.wrong.x = small(4, -6, 448)(d.c.x, d.pb.dtype);
+      d.wrong.dy = small(3, -14, 57344)(d.c.dy, d.pb.dtype);
       d.words = "e4m3 and e5m2";
     });
   }
   for (const int bits : {4, 8, 12, 16}) {
     // It changes most numbers of a type of more digits.
     const double u = std::ldexp(1.0, 2 - bits);
-    add_rounded(kinds, cat("inputs int", bits), u, [=](const Values& values) -> Round {
+    add_rounded(kinds, cat("inputs int", bits), u, [=](const Values& values, DType dtype) -> Round {
       const double step = largest(values) / (std::ldexp(1.0, bits - 1) - 1);
-      return [=](double v) { return std::nearbyint(v / step) * step; };
+      return [=](double v) { return std::nearbyint(quotient(dtype, v, step)) * step; };
     });
   }
   kinds.add("TF32 half to even, small dy", kPrecision, [](Draft& d) {

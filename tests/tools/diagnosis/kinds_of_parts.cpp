@@ -71,6 +71,17 @@ void add_places(Kinds& kinds) {
                 if (pb.axis[1].out < 2 || pb.axis[2].out < 2) return nullptr;
                 return [=](I at) { return at % pixels == corner; };
               });
+  for (const I width : {1, 2}) {
+    add_weights(kinds, cat("a border of ", width), {},
+                [=](const WgradProblem& pb, Random&) -> Inside {
+                  const I P = pb.axis[1].out, Q = pb.axis[2].out;
+                  if (P < 6 || Q < 6 || pb.op == Op::conv3d) return nullptr;
+                  return [=](I at) {
+                    const I p = at / Q % P, q = at % Q;
+                    return std::min({p, P - 1 - p, q, Q - 1 - q}) < width;
+                  };
+                });
+  }
   for (const bool all : {true, false}) {
     add_weights(kinds, all ? "a 4x4 tile of every image" : "a 4x4 tile of an image", {},
                 [=](const WgradProblem& pb, Random& random) -> Inside {
@@ -114,8 +125,10 @@ void add_stages(Kinds& kinds) {
   });
 }
 
+enum class Halo : std::uint8_t { none, edge, not_before, not_behind };
+
 void add_halo(Kinds& kinds, const std::string& name, I parts, I tile,
-              const std::vector<std::size_t>& axes) {
+              const std::vector<std::size_t>& axes, Halo halo) {
   kinds.add(name, {"halo_missing"}, [=](Draft& d) {
     for (const std::size_t axis : axes) {
       const SpatialAxis& a = d.pb.axis[axis];
@@ -123,10 +136,19 @@ void add_halo(Kinds& kinds, const std::string& name, I parts, I tile,
       if (parts > std::min(a.in, a.out)) return d.skip();
     }
     d.wrong.sees = [=, axis = d.pb.axis](std::size_t a, I o, I i) {
-      if (std::ranges::count(axes, a) == 0) return true;
-      if (tile > 0) return i / tile == o / tile;  // the last one is smaller
-      return part_of(axis[a].in, parts, i) == part_of(axis[a].out, parts, o);
+      if (std::ranges::count(axes, a) == 0) return i;
+      const auto part = [&](I extent, I at) {
+        return tile > 0 ? at / tile : part_of(extent, parts, at);  // the last tile is smaller
+      };
+      const I own = part(axis[a].out, o), there = part(axis[a].in, i);
+      if (there == own || (there < own && halo == Halo::not_behind)) return i;
+      if (there > own && halo == Halo::not_before) return i;
+      if (halo != Halo::edge) return I{-1};
+      I nearest = i;
+      while (part(axis[a].in, nearest) != own) nearest += there < own ? 1 : -1;
+      return nearest;
     };
+    if (halo == Halo::edge) d.words = "its own edge";
   });
 }
 
@@ -215,19 +237,28 @@ void add_kernels(Kinds& kinds) {
   add_places(kinds);
   add_stages(kinds);
   for (const I parts : {2, 3, 4}) {
-    add_halo(kinds, cat("no halo, ", parts, " slabs of h"), parts, 0, {1});
-    add_halo(kinds, cat("no halo, ", parts, " slabs of w"), parts, 0, {2});
+    add_halo(kinds, cat("no halo, ", parts, " slabs of h"), parts, 0, {1}, Halo::none);
+    add_halo(kinds, cat("no halo, ", parts, " slabs of w"), parts, 0, {2}, Halo::none);
   }
-  add_halo(kinds, "no halo, tiles of 4x4", 0, 4, {1, 2});
+  add_halo(kinds, "no halo, tiles of 4x4", 0, 4, {1, 2}, Halo::none);
+  add_halo(kinds, "tiles of 4x4 by their edges", 0, 4, {1, 2}, Halo::edge);
+  add_halo(kinds, "2 slabs of h by their edges", 2, 0, {1}, Halo::edge);
+  add_halo(kinds, "no halo before, slabs of h", 2, 0, {1}, Halo::not_before);
+  add_halo(kinds, "no halo behind, slabs of w", 3, 0, {2}, Halo::not_behind);
 }
 
 void add_scales(Kinds& kinds) {
   enum class By : std::uint8_t { channel, image, channels, pixels };
+  enum class Scale : std::uint8_t { number, power, e4m3 };
   struct Form {
     const char* name;
     By by;
-    double whole;    // the largest whole number; 0: e4m3
+    double whole;    // the largest whole number; 0: a float
     int slices = 0;  // so many bits, cut off
+    I block = 1;     // channels or pixels
+    Scale scale = Scale::number;
+    int bits = 4, least = -6;  // of the float
+    double most = 448;
   };
   const auto scale = [](const WgradProblem& pb, Values& values, I channels, const Form& form) {
     const I size = std::ssize(values) / pb.N;
@@ -235,24 +266,27 @@ void add_scales(Kinds& kinds) {
       const I n = i / size, pixel = i / channels, ch = i % channels;
       return form.by == By::channel    ? ch
              : form.by == By::image    ? n
-             : form.by == By::channels ? pixel * channels + ch / 32
-                                       : pixel / 32 * channels + ch;
+             : form.by == By::channels ? pixel * channels + ch / form.block
+                                       : pixel / form.block * channels + ch;
     };
     Values most(values.size() + static_cast<std::size_t>(channels), 0.0);
     for (I i = 0; i < std::ssize(values); ++i) {
       at(most, group(i)) = std::max(at(most, group(i)), std::fabs(at(values, i)));
     }
+    const double top = form.whole > 0 ? form.whole : form.most;
+    const double all = largest(values) / top / 448;
     for (I i = 0; i < std::ssize(values); ++i) {
       const double m = at(most, group(i));
       if (m == 0) continue;
-      const bool power = form.by == By::channels || form.by == By::pixels;
       const double s = form.slices > 0 ? std::exp2(std::ceil(std::log2(m)) - form.slices)
-                       : power         ? std::ldexp(1.0, std::ilogb(m) - 8)
-                                       : m / (form.whole > 0 ? form.whole : 448);
-      const double v = at(values, i) / s;
+                       : form.scale == Scale::power
+                           ? std::ldexp(1.0, std::ilogb(m) - std::ilogb(top))
+                       : form.scale == Scale::number ? quotient(pb.dtype, m, top)
+                                                     : small_float(m / top / all, 4, -6, 448) * all;
+      const double v = s > 0 ? quotient(pb.dtype, at(values, i), s) : 0;
       at(values, i) = (form.slices > 0  ? std::trunc(v)
-                       : form.whole > 0 ? std::nearbyint(v)
-                                        : small_float(v, 4, -6, 448)) *
+                       : form.whole > 0 ? std::clamp(std::nearbyint(v), -top, top)
+                                        : small_float(v, form.bits, form.least, top)) *
                       s;
     }
   };
@@ -263,13 +297,18 @@ void add_scales(Kinds& kinds) {
                            {"int8 by images", By::image, 127},
                            {"int4 by images", By::image, 7},
                            {"e4m3 by images", By::image, 0},
-                           {"e4m3, MX of 32 channels", By::channels, 0},
-                           {"e4m3, MX of 32 pixels", By::pixels, 0}}) {
+                           {"e4m3, MX of 32 channels", By::channels, 0, 0, 32, Scale::power},
+                           {"e4m3, MX of 32 pixels", By::pixels, 0, 0, 32, Scale::power},
+                           {"e4m3 by 16 channels", By::channels, 0, 0, 16},
+                           {"int8 by 16 pixels", By::pixels, 127, 0, 16},
+                           {"int4 by 32 channels", By::channels, 7, 0, 32, Scale::power},
+                           {"e3m2 by 16 channels", By::channels, 0, 0, 16, Scale::power, 3, -2, 28},
+                           {"NVFP4", By::channels, 0, 0, 16, Scale::e4m3, 2, 0, 6}}) {
     for (const Which& which : kWhich) {
       kinds.add(cat(form.name, which.words), {"input_precision"}, [=](Draft& d) {
         const I x_pixels = d.pb.x_count() / d.pb.C / d.pb.N, dy_pixels = d.pb.out_pixels();
         const bool pixels = form.by == By::pixels;
-        if (pixels && (x_pixels % 32 != 0 || dy_pixels % 32 != 0)) return d.skip();
+        if (pixels && (x_pixels % form.block != 0 || dy_pixels % form.block != 0)) return d.skip();
         if ((form.by == By::image || pixels) && d.pb.N < 2) return d.skip();
         if (d.pb.C < 2 || d.pb.K < 2) return d.skip();
         if (form.slices > 0 && d.pb.dtype != DType::f64) return d.skip();
