@@ -286,11 +286,11 @@ std::vector<std::vector<Fault>> block_scales(const WgradProblem& pb, const Facts
 
 void add_faults_of_inputs(FaultList& to, const Facts& facts) {
   add_orders(to);
-  add_halos(to);
   add_treatments(to, facts);
   if (facts.x.all > 0 && facts.dy.all > 0) add_slices(to, facts);
   add_products(to);
   if (to.pb.N > 1) add_images(to);
+  add_halos(to);
 }
 
 }  // namespace convgrad::diagnosis
