@@ -82,6 +82,9 @@ class Faults(DiagnosisTest):
     def test_float16_gradients_of_tensorflow(self):
         # TensorFlow 2.21's, as hexadecimal bytes: by one thread, of one that sums an image at a time, and by four.
         for op, n, size, c, k, blocks, gradient in (
+            ("conv3d", 3, 6, 2, 2, "in blocks of 320 pixels, which make sums of 328 pixels each",
+             "2cd485cfe6cc844db7cecb4fccd0344d8c45e0cb1745f5ce62c600bc3cd140bc2a428f4b52d0524b65484643ea49dbcbec4a84ce64d01843"
+             "be50fdcb86c5c245f3ca474d024401cf65caef4948c75acf1c4b5c3821cb4dc98031f0b5be4e88c9"),
             ("conv2d", 24, 8, 2, 3, "in blocks of 776 pixels",
              "1acdabd58e507e5179524c4d384c26c9584772c9bf50195018c6fccdf750e8c03cc4b840d5cd7154ec4fcc53524a28c8ec3f0fd093cd06ca"
              "7a53cfd360b78a4b4e505ecd6c49caccbd4ca6d2324cc3ccf84aded09253f34ca74e3ad2374cf3cbb24e4f510352a2ce0847c751"),
@@ -93,9 +96,11 @@ class Faults(DiagnosisTest):
              "8046b048d64c1952a6571ad87c54a05686d632d772d79c51d84f61d4b259e7519ccd80c430d0e4d56352a04da8ccfc50105be259"),
         ):
             for name, seed, channels in (("x", 1, c), ("dy", 2, k)):
-                values = np.random.default_rng(seed).standard_normal((n, size, size, channels))
+                extents = [size] * (3 if op == "conv3d" else 2)
+                values = np.random.default_rng(seed).standard_normal((n, *extents, channels))
                 np.save(self.folder / f"{name}.npy", values.astype("f2"))
-            dw = np.frombuffer(bytes.fromhex(gradient), "<f2").reshape(3, 3, c, k // c if op == "depthwise" else k)
+            taps = (3, 2, 2) if op == "conv3d" else (3, 3)
+            dw = np.frombuffer(bytes.fromhex(gradient), "<f2").reshape(*taps, c, k // c if op == "depthwise" else k)
             args = ["verify", "--op", op, "-i", "x.npy", "-g", "dy.npy", "-p", "same", "--result", "r.npy"]
             with self.subTest(op=op, blocks=blocks):
                 np.save(self.folder / "r.npy", dw)

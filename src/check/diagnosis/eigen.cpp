@@ -18,10 +18,9 @@ constexpr double kEigenBits = 8;
 
 using EigenSplit = std::pair<std::int64_t, std::int64_t>;  // pixels of a part, and of a block
 
-std::set<EigenSplit> eigen_splits(const WgradProblem& pb) {
+std::set<EigenSplit> eigen_splits(const WgradProblem& pb, std::int64_t pixels) {
   constexpr std::int64_t kMost = 64;           // blocks, and threads
   constexpr std::int64_t kThreadsBlock = 320;  // at most, of the first cache, where there are some
-  const std::int64_t pixels = term_count(pb);
   std::set<EigenSplit> splits = {{pixels, pb.out_pixels()}, {pixels, kThreadsBlock}};
   for (std::int64_t count = 1; count <= kMost; ++count) {
     splits.emplace(pixels, ceil_div(pixels + 1, 8 * count) * 8);
@@ -106,19 +105,42 @@ bool is_eigens(const Evidence& evidence, const Sample& sample, const EigenSplit&
   return chance_bits(steps) - ways > kEigenBits + kLeastBits;
 }
 
+// Returns the terms in the order of the pixels of x that they see, images last, with zeros where
+// there is none: TensorFlow's 3-D op multiplies x by patches of dy.
+Sample by_pixels_of_x(const Evidence& evidence, const Sample& sample) {
+  const WgradProblem& pb = evidence.problem();
+  const auto& [d, h, w] = pb.axis;
+  const std::vector<double> zeros(static_cast<std::size_t>(pb.N * d.in * h.in * w.in));
+  Sample result = {sample.at, {sample.terms.size(), {zeros, zeros}}};
+  for (std::size_t e = 0; e < sample.at.size(); ++e) {
+    const TapPlace tap = entry_terms(pb, evidence.index(sample.at[e])).tap;
+    for (std::size_t i = 0; i < sample.terms[e].x.size(); ++i) {
+      const auto [n, z, p, q] = pixel_place(pb, static_cast<std::int64_t>(i));
+      const std::int64_t at[] = {input_at(d, z, tap[0]), input_at(h, p, tap[1]),
+                                 input_at(w, q, tap[2])};
+      if (sample.terms[e].x[i] == 0) continue;  // as it is outside x
+      const auto to = static_cast<std::size_t>(((at[0] * h.in + at[1]) * w.in + at[2]) * pb.N + n);
+      result.terms[e].x[to] = sample.terms[e].x[i];
+      result.terms[e].dy[to] = sample.terms[e].dy[i];
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
-std::optional<Finding> find_eigen(const Evidence& evidence, const Sample& sample) {
+std::optional<Finding> find_eigen(const Evidence& evidence, const Sample& as_read) {
   const WgradProblem& pb = evidence.problem();
   const bool is_16_bit = pb.dtype == DType::f16 || pb.dtype == DType::bf16;
   if (!is_16_bit || pb.out_dtype != pb.dtype) return std::nullopt;
-  for (const EigenSplit& split : eigen_splits(pb)) {
+  const Sample sample = pb.op == Op::conv3d ? by_pixels_of_x(evidence, as_read) : as_read;
+  const std::int64_t pixels = std::ssize(sample.terms[0].x);
+  for (const EigenSplit& split : eigen_splits(pb, pixels)) {
     evidence.stop_if_late();
     if (!is_eigens(evidence, sample, split)) continue;
     const std::string blocks = cat("in blocks of ", std::min(split.first, split.second), " pixels");
-    const std::string parts = split.first < term_count(pb)
-                                  ? cat(", which make sums of ", split.first, " pixels each")
-                                  : "";
+    const std::string parts =
+        split.first < pixels ? cat(", which make sums of ", split.first, " pixels each") : "";
     return finding(
         {"low_precision_sums",
          cat("sums are rounded to ", dtype_name(pb.dtype), " after each addition, ", blocks, parts),
