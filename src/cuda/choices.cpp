@@ -109,7 +109,11 @@ ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_cha
           !problem.channels_last || group_channels % unit != 0};
 }
 
-std::int64_t gemm_unit(const WgradProblem& problem) { return 16 / dtype_bytes(problem.dtype); }
+ChannelChoices gemm_channels(const WgradProblem& problem) {
+  const std::int64_t unit = 16 / dtype_bytes(problem.dtype);
+  return {channel_choice(problem, problem.group_c(), unit),
+          channel_choice(problem, problem.group_k(), unit)};
+}
 
 std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes) {
   // The copy has whole pixels, and room to align what follows. Three terms are 6 bytes for 4.

@@ -35,7 +35,10 @@ struct ChannelChoice {
 };
 ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_channels,
                              std::int64_t unit);
-std::int64_t gemm_unit(const WgradProblem& problem);
+struct ChannelChoices {
+  ChannelChoice x, dy;
+};
+ChannelChoices gemm_channels(const WgradProblem& problem);
 // Counts what the copy of a block of so many bytes takes.
 std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes);
 

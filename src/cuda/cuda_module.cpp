@@ -98,16 +98,10 @@ Feasible<bool> add(DeviceSum& sum, const Block& block, std::int64_t index) {
   });
 }
 
-Feasible<bool> round_to_result(DeviceSum& sum, void* result) {
-  return caught([&] { return sum.round_to_result(result); });
-}
-
-Feasible<double*> finish(DeviceSum& sum, std::size_t node) {
-  return caught([&] { return sum.finish(node); });
-}
-
-Feasible<double> time_replay(DeviceSum& sum) {
-  return caught([&] { return sum.time_replay(); });
+// Another function of a DeviceSum.
+template <auto kFunction, typename... Arguments>
+auto call(DeviceSum& sum, Arguments... arguments) {
+  return caught([&] { return (sum.*kFunction)(arguments...); });
 }
 
 Feasible<Buffer> pinned(std::int64_t bytes, const char* what, int device) {
@@ -136,9 +130,9 @@ const convgrad::cuda::Module* convgrad_cuda_module() {
                              .free_bytes = free_bytes,
                              .make_sum = make_sum,
                              .add = add,
-                             .round_to_result = round_to_result,
-                             .finish = finish,
-                             .time_replay = time_replay,
+                             .round_to_result = call<&convgrad::DeviceSum::round_to_result>,
+                             .finish = call<&convgrad::DeviceSum::finish>,
+                             .time_replay = call<&convgrad::DeviceSum::time_replay>,
                              .pinned = pinned,
                              .cudnn_missing = cudnn_missing};
   return &module;

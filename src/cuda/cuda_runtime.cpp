@@ -33,6 +33,24 @@ CurrentDevice::~CurrentDevice() {
   if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) cudaGetLastError();
 }
 
+namespace {
+
+// Begins a copy.
+void copy_async(void* to, const void* from, std::int64_t bytes, cudaMemcpyKind kind,
+                cudaStream_t stream, const char* what) {
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream), what);
+}
+
+// Of the current device.
+int attribute(cudaDeviceAttr which, const char* what) {
+  int device = 0, value = 0;
+  check(cudaGetDevice(&device), "finding the current device");
+  check(cudaDeviceGetAttribute(&value, which, device), what);
+  return value;
+}
+
+}  // namespace
+
 struct CudaRuntime::State {
   int device = 0;
   cudaStream_t copies = nullptr, kernels = nullptr;
@@ -92,10 +110,8 @@ void* CudaRuntime::allocate(std::int64_t bytes) {
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     throw Error(ErrorKind::runtime, "out of memory on device ", state_->device, ": ",
-                format_bytes(static_cast<double>(bytes)), " wanted, ",
-                format_bytes(static_cast<double>(free)), " of ",
-                format_bytes(static_cast<double>(total)), " free",
-                Hint("lower --memory-limit, or use --backend cpu"));
+                format_bytes(bytes), " wanted, ", format_bytes(free), " of ", format_bytes(total),
+                " free", Hint("lower --memory-limit, or use --backend cpu"));
   }
   state_->memory.push_back(pointer);
   return pointer;
@@ -153,9 +169,8 @@ void CudaRuntime::begin_upload(std::int64_t buffer) {
 }
 
 void CudaRuntime::upload(void* to, const void* from, std::int64_t bytes) {
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
-                        state_->copies),
-        "copying a block to the device");
+  copy_async(to, from, bytes, cudaMemcpyHostToDevice, state_->copies,
+             "copying a block to the device");
 }
 
 // The host waits: the caller may reuse the block's memory after this, and kernels that are started
@@ -170,9 +185,8 @@ void CudaRuntime::end_compute(std::int64_t buffer) {
 }
 
 void CudaRuntime::download(void* to, const void* from, std::int64_t bytes) {
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
-                        state_->kernels),
-        "copying the sums from the device");
+  copy_async(to, from, bytes, cudaMemcpyDeviceToHost, state_->kernels,
+             "copying the sums from the device");
   check(cudaStreamSynchronize(state_->kernels), "computing on the device");
 }
 
@@ -188,9 +202,7 @@ void CudaRuntime::cudnn(const WgradProblem& problem, std::int64_t images, bool d
 }
 
 void CudaRuntime::copy(void* to, const void* from, std::int64_t bytes) {
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
-                        state_->kernels),
-        "copying on the device");
+  copy_async(to, from, bytes, cudaMemcpyDeviceToDevice, state_->kernels, "copying on the device");
 }
 
 // A library may allocate while it is recorded. What fails here fails again without a graph.
@@ -233,21 +245,14 @@ double CudaRuntime::time(const std::function<void()>& start) {
 cudaStream_t CudaRuntime::compute_stream() const { return state_->kernels; }
 
 bool CudaRuntime::copies_in_bulk() const {
-  int device = 0, major = 0, minor = 0;
-  check(cudaGetDevice(&device), "finding the current device");
-  for (const auto& [to, what] : {std::pair(&major, cudaDevAttrComputeCapabilityMajor),
-                                 std::pair(&minor, cudaDevAttrComputeCapabilityMinor)}) {
-    check(cudaDeviceGetAttribute(to, what, device), "finding the compute capability");
-  }
-  return major == 9 && minor == 0;
+  constexpr const char* kWhat = "finding the compute capability";
+  return attribute(cudaDevAttrComputeCapabilityMajor, kWhat) == 9 &&
+         attribute(cudaDevAttrComputeCapabilityMinor, kWhat) == 0;
 }
 
 int CudaRuntime::shared_bytes() const {
-  int device = 0, bytes = 0;
-  check(cudaGetDevice(&device), "finding the current device");
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-        "finding the shared memory of a thread block");
-  return bytes;
+  return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                   "finding the shared memory of a thread block");
 }
 
 }  // namespace convgrad::cuda

@@ -54,7 +54,7 @@ int widest_panel(const WgradProblem& problem, const DepthwiseChoice& choice) {
 
 // Counts the vectors of a pixel of x that the groups of any panel lie in.
 int x_vectors(const WgradProblem& problem, const DepthwiseChoice& choice, int panel) {
-  const ChannelChoice channels = depthwise_channels(problem).first;
+  const ChannelChoice channels = depthwise_channels(problem).x;
   const std::int64_t apart =
       channels.packs && channels.groups > 1 ? channels.pitch : problem.group_c();
   const std::int64_t K = problem.group_k(), whole = vector_items(problem);
@@ -277,7 +277,7 @@ double estimated_clocks(const WgradProblem& problem, const DepthwiseChoice& choi
 
 }  // namespace
 
-std::pair<ChannelChoice, ChannelChoice> depthwise_channels(const WgradProblem& problem) {
+ChannelChoices depthwise_channels(const WgradProblem& problem) {
   const auto whole = [&](ChannelChoice choice, std::int64_t channels) {
     choice.packs = choice.packs || channels % vector_items(problem) != 0;
     return choice;
@@ -343,27 +343,6 @@ int log_copiers(const LineLayout& l) {
   int log = 0;
   while (2 << log <= kDepthwiseWarps && 4 << log < lines) ++log;
   return log;
-}
-
-BulkMap lines_map(const View& view, std::int64_t images, int item_bytes, const Lines& lines,
-                  int planes) {
-  BulkMap map{};
-  map.data = view.data;
-  map.item_bytes = item_bytes;
-  map.extent[0] = view.spatial[2];
-  map.stride[0] = 1;
-  for (int a = 0; a < 3; ++a) {  // w, h, d
-    map.extent[1 + a] = view.hi[2 - a] - view.lo[2 - a];
-    map.stride[1 + a] = view.spatial[2 - a];
-  }
-  map.extent[4] = images;
-  map.stride[4] = view.n_stride;
-  map.box[0] = lines.pitch / item_bytes;
-  map.box[1] = lines.columns;
-  map.box[2] = map.box[3] = 1;
-  map.box[4] = planes;
-  for (int& step : map.step) step = 1;
-  return map;
 }
 
 }  // namespace convgrad::cuda

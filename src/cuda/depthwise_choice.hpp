@@ -1,8 +1,6 @@
 // depthwise_choice.hpp - chooses the chunks, panels and steps of depthwise.hpp, by the shape alone.
 #pragma once
 
-#include <utility>
-
 #include "cuda/choices.hpp"
 #include "cuda/kernels/depthwise.hpp"
 
@@ -17,7 +15,7 @@ struct DepthwiseChoice {
 DepthwiseChoice depthwise_choice(const WgradProblem& problem);
 
 // How it wants the channels of x and dy: pixels are whole vectors.
-std::pair<ChannelChoice, ChannelChoice> depthwise_channels(const WgradProblem& problem);
+ChannelChoices depthwise_channels(const WgradProblem& problem);
 
 // Chunks are as long as the accuracy of the dtype lets them be, unless shorter ones, which are more
 // thread blocks, take less time on a device of 132 multiprocessors.
@@ -31,7 +29,5 @@ void copy_none_ahead(LineLayout& layout);
 // is outside, or not looked at.
 bool lines_are_boxes(const LineLayout& layout, const BlockParams& work, int item_bytes);
 int log_copiers(const LineLayout& layout);
-BulkMap lines_map(const View& view, std::int64_t images, int item_bytes, const Lines& lines,
-                  int planes);
 
 }  // namespace convgrad::cuda

@@ -113,11 +113,8 @@ class DeviceAdder final : public DeviceSum {
   // Copies the last block so many times that each copy has left the caches when its turn comes
   // again, or as often as the memory has room for.
   void copy_block() {
-    const auto aligned = [](std::int64_t bytes) {
-      return ceil_div<std::int64_t>(bytes, 256) * 256;
-    };
     const DeviceMemory& need = cuda_.memory;
-    const std::int64_t x = aligned(need.x_block), bytes = x + aligned(need.dy_block);
+    const std::int64_t x = round_up(need.x_block, 256), bytes = x + round_up(need.dy_block, 256);
     const std::int64_t copies = std::clamp<std::int64_t>(
         std::min(ceil_div(kRotatedBytes, bytes), (need.limit - need.total()) / bytes), 0, 1000);
     auto* to = static_cast<std::byte*>(runtime_.allocate(copies * bytes));
@@ -167,39 +164,35 @@ class DeviceAdder final : public DeviceSum {
       runtime_.upload(destination, region.piece(), region.piece_bytes());
       destination += region.piece_bytes();
     }
-    const Strides dense =
-        box_strides(pb, channels, {spatial[0].size(), spatial[1].size(), spatial[2].size()});
     View view{};
-    view.data = to;
-    view.n_stride = dense.n;
-    view.c_stride = dense.c;
-    view.group_stride = channels / pb.groups * dense.c;
-    view.base = -images.begin * dense.n;
     for (std::size_t a = 0; a < 3; ++a) {
-      view.spatial[a] = dense.spatial[a];
-      view.base -= spatial[a].begin * dense.spatial[a];
       view.lo[a] = static_cast<int>(spatial[a].begin);
       view.hi[a] = static_cast<int>(spatial[a].end);
     }
+    const Strides dense =
+        box_strides(pb, channels, {spatial[0].size(), spatial[1].size(), spatial[2].size()});
+    set_dense(view, to, dense, images.begin);
+    view.group_stride = channels / pb.groups * dense.c;
     return view;
   }
 
   // Runs kernels for the slices that have chunks in the block, in one launch from the first to the
   // last, as thread blocks of slices without any end at once.
   void run_slices(BlockParams& work, Range chunks, Range images) {
+    const SliceGrid& slices = plan_.schedule.slices;
     work.chunks = chunks_of(plan_.schedule.chunks);
-    work.chunk_count = plan_.schedule.slices.chunks;
-    work.unit = plan_.schedule.slices.unit;
-    work.partitions = plan_.schedule.slices.partitions;
-    work.interleave = plan_.schedule.slices.interleave;
+    work.chunk_count = slices.chunks;
+    work.unit = slices.unit;
+    work.partitions = slices.partitions;
+    work.interleave = slices.interleave;
     work.chunk_begin = chunks.begin;
     work.chunk_end = chunks.end;
     work.tiles = cuda_.tiles;
     work.dw_count = plan_.problem.dw_count();
     work.partials = partials_;
     std::int64_t first = -1, last = -1;
-    for (std::int64_t slice = 0; slice < plan_.schedule.slices.count(); ++slice) {
-      const ChunkRun run = plan_.schedule.slices.chunks_of(slice, chunks);
+    for (std::int64_t slice = 0; slice < slices.count(); ++slice) {
+      const ChunkRun run = slices.chunks_of(slice, chunks);
       if (run.begin >= run.end) continue;
       if (first < 0) first = slice;
       last = slice;

@@ -36,74 +36,52 @@ DeviceTiles tiles_of(const WgradProblem& problem) {
   return kChoice(problem).tiles;
 }
 
+template <auto kChannels>
+std::int64_t packed_bytes_of(const WgradProblem& problem, std::int64_t x_bytes,
+                             std::int64_t dy_bytes) {
+  const auto [x, dy] = kChannels(problem);
+  return cuda::packed_bytes(x, x_bytes) + cuda::packed_bytes(dy, dy_bytes);
+}
+
 // ---- cuda_simt_gemm ----
 
 std::string simt_why_not(const WgradProblem& problem, const Device&) {
   return cuda::too_large(problem);
 }
 
-std::int64_t gemm_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
-                               std::int64_t dy_bytes) {
-  const auto bytes = [&](std::int64_t group_channels, std::int64_t of_block) {
-    const std::int64_t unit = cuda::gemm_unit(problem);
-    return cuda::packed_bytes(cuda::channel_choice(problem, group_channels, unit), of_block);
-  };
-  return bytes(problem.group_c(), x_bytes) + bytes(problem.group_k(), dy_bytes);
-}
-
 // ---- cuda_streaming ----
 
 std::string streaming_why_not(const WgradProblem& problem, const Device&) {
   std::string large = cuda::too_large(problem);
-  if (!large.empty()) return large;
-  if (problem.group_c() > 16) {
-    return cat("it is for groups of at most 16 input channels, and this has ", problem.group_c());
-  }
-  return "";
-}
-
-std::int64_t streaming_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
-                                    std::int64_t dy_bytes) {
-  const auto [x, dy] = cuda::depthwise_channels(problem);
-  return cuda::packed_bytes(x, x_bytes) + cuda::packed_bytes(dy, dy_bytes);
+  if (!large.empty() || problem.group_c() <= 16) return large;
+  return cat("it is for groups of at most 16 input channels, and this has ", problem.group_c());
 }
 
 // ---- cuda_mma and its like ----
 
-std::string tensor_cores_why_not(const WgradProblem& problem, const Device& device, bool multiplied,
-                                 const char* dtypes) {
-  if (!multiplied) {
-    return cat("it multiplies ", dtypes, ", not ", dtype_name(problem.dtype));
-  }
-  std::string large = cuda::too_large(problem);
-  if (!large.empty()) return large;
-  if (device.major < 8) {
-    return cat("it needs compute capability 8.0, and the device has ", device.major, ".",
-               device.minor);
-  }
-  return "";
+std::string needs(const char* capability, const Device& device) {
+  return cat("it needs compute capability ", capability, ", and the device has ", device.major, ".",
+             device.minor);
 }
 
-std::string mma_why_not(const WgradProblem& problem, const Device& device) {
-  return tensor_cores_why_not(problem, device, dtype_bytes(problem.dtype) == 2,
-                              "float16 and bfloat16");
-}
-std::string mma_f64_why_not(const WgradProblem& problem, const Device& device) {
-  return tensor_cores_why_not(problem, device, problem.dtype == DType::f64, "float64");
+// Of one dtype, or of two.
+template <DType kOne, DType kOther = kOne>
+std::string tensor_cores_why_not(const WgradProblem& problem, const Device& device) {
+  if (problem.dtype != kOne && problem.dtype != kOther) {
+    const std::string other = kOther == kOne ? "" : cat(" and ", dtype_name(kOther));
+    return cat("it multiplies ", dtype_name(kOne), other, ", not ", dtype_name(problem.dtype));
+  }
+  std::string large = cuda::too_large(problem);
+  return large.empty() && device.major < 8 ? needs("8.0", device) : large;
 }
 
 // ---- cuda_wgmma and cuda_wgmma_bf16x3 ----
 
-template <bool kFloat32>
+template <DType... kDTypes>
 std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
-  std::string reason =
-      kFloat32 ? tensor_cores_why_not(problem, device, problem.dtype == DType::f32, "float32")
-               : mma_why_not(problem, device);
+  std::string reason = tensor_cores_why_not<kDTypes...>(problem, device);
   if (!reason.empty()) return reason;
-  if (device.major != 9 || device.minor != 0) {
-    return cat("it needs compute capability 9.0 itself, and the device has ", device.major, ".",
-               device.minor);
-  }
+  if (device.major != 9 || device.minor != 0) return needs("9.0 itself", device);
   if (!device.has_90a) return "this convgrad was built without the target 90a";
   if (std::max({problem.C, problem.K, problem.N}) + 8 >= cuda::kMaxExtent) {
     return cat("its copies count channels and images to ", cuda::kMaxExtent);
@@ -164,7 +142,7 @@ std::span<const DeviceKernel> device_kernels() {
       {.name = "cuda_wgmma",
        .summary = "by the matrix instructions and bulk copies of capability 9.0, x once for taps",
        .auto_takes = not_depthwise,
-       .why_not = wgmma_why_not<false>,
+       .why_not = wgmma_why_not<DType::f16, DType::bf16>,
        .tiles = wgmma_tiles,
        .packed_bytes = cuda::taps_packed_bytes,
        .schedule = wgmma_schedule},
@@ -173,29 +151,29 @@ std::span<const DeviceKernel> device_kernels() {
        .auto_takes = for_few_channels,
        .why_not = streaming_why_not,
        .tiles = tiles_of<cuda::depthwise_choice>,
-       .packed_bytes = streaming_packed_bytes,
+       .packed_bytes = packed_bytes_of<cuda::depthwise_channels>,
        .chunks = cuda::depthwise_chunks},
       {.name = "cuda_mma",
        .summary = "implicit GEMM on tensor cores for float16 and bfloat16",
        .auto_takes = always,
-       .why_not = mma_why_not,
+       .why_not = tensor_cores_why_not<DType::f16, DType::bf16>,
        .tiles = tiles_of<cuda::mma_choice>,
-       .packed_bytes = gemm_packed_bytes},
+       .packed_bytes = packed_bytes_of<cuda::gemm_channels>},
       {.name = "cuda_mma_f64",
        .summary = "the same for float64",
        .auto_takes = always,
-       .why_not = mma_f64_why_not,
+       .why_not = tensor_cores_why_not<DType::f64>,
        .tiles = tiles_of<cuda::mma_choice>,
-       .packed_bytes = gemm_packed_bytes},
+       .packed_bytes = packed_bytes_of<cuda::gemm_channels>},
       {.name = "cuda_simt_gemm",
        .summary = "implicit GEMM without tensor cores, for every problem",
        .auto_takes = always,
        .why_not = simt_why_not,
        .tiles = tiles_of<cuda::simt_choice>,
-       .packed_bytes = gemm_packed_bytes},
+       .packed_bytes = packed_bytes_of<cuda::gemm_channels>},
       {.name = "cuda_wgmma_bf16x3",
        .summary = "cuda_wgmma for float32 as three bfloat16, in six products; by name only",
-       .why_not = wgmma_why_not<true>,
+       .why_not = wgmma_why_not<DType::f32>,
        .tiles = wgmma_tiles,
        .packed_bytes = cuda::taps_packed_bytes,
        .schedule = wgmma_schedule},

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/integers.hpp"
 #include "convgrad/error.hpp"
 #include "cuda/choices.hpp"
 #include "cuda/depthwise_choice.hpp"
@@ -20,23 +21,9 @@
 #include "cuda/kernels/reduce.hpp"
 #include "cuda/kernels/wgmma_taps.hpp"
 #include "cuda/taps_choice.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad::cuda {
-
-// Calls f(Float16{}), f(float{}), ... for the dtype: kernels are compiled for each.
-template <class Function>
-void with_device_scalar(DType dtype, Function&& f) {
-  switch (dtype) {
-    case DType::f16:
-      return f(Float16{});
-    case DType::bf16:
-      return f(BFloat16{});
-    case DType::f32:
-      return f(float{});
-    default:
-      return f(double{});
-  }
-}
 
 // Adds the partial gradients of a form (reduce.hpp) in so many slots to dw, [tap][c][k], rounded to
 // the dtype. With few slots, or so many vectors that threads of their own fill a device, each takes
@@ -65,51 +52,84 @@ void launch_tree(Runtime& runtime, const typename Form::Params& form, const void
   slots <= kFewSlots || many ? run.template operator()<OneWay>() : run.template operator()<Ways>();
 }
 
-// Views x or dy of a block as a kernel wants it: as it is, or copied to `packed`, which moves on to
-// the next multiple of 256 bytes (bulk copies need 16, cudaMalloc gives 256). The copy has no more
-// than the block: positions that no tap sees are not there.
+// Makes a view of positions lo to hi that of a dense box in memory, from an image on.
+inline void set_dense(View& view, const void* data, const Strides& strides,
+                      std::int64_t first_image) {
+  view.data = data;
+  view.n_stride = strides.n;
+  view.c_stride = strides.c;
+  view.base = -first_image * strides.n;
+  for (std::size_t a = 0; a < 3; ++a) {
+    view.spatial[a] = strides.spatial[a];
+    view.base -= view.lo[a] * strides.spatial[a];
+  }
+}
+
+// The same of a copy with the channels last, of so many bytes for each of a pixel's elements, which
+// moves `packed` on to the next multiple of 256 bytes (bulk copies need 16, cudaMalloc gives 256).
+// Returns the pixels of all images.
+inline std::int64_t take_packed(View& view, std::int64_t pixel_elements, std::int64_t item,
+                                Range images, std::byte*& packed) {
+  std::array<std::int64_t, 3> extent;
+  for (std::size_t a = 0; a < 3; ++a) extent[a] = view.hi[a] - view.lo[a];
+  set_dense(view, packed, box_strides(true, pixel_elements, extent), images.begin);
+  packed += round_up(images.size() * view.n_stride * item, 256);
+  return images.size() * extent[0] * extent[1] * extent[2];
+}
+
+// Views x or dy of a block as a kernel wants it: as it is, or copied to `packed`. The copy has no
+// more than the block: positions that no tap sees are not there.
 template <class Runtime>
 View packed_view(Runtime& runtime, const WgradProblem& problem, const View& view, Range images,
                  const ChannelChoice& choice, std::byte*& packed) {
   if (!choice.packs) return view;
   const std::int64_t item = choice.terms > 1 ? 2 * choice.terms : dtype_bytes(problem.dtype);
-  const std::int64_t n = images.begin;
+  void* const to = packed;
   View result = view;
-  result.data = packed;
-  result.c_stride = 1;
   result.group_stride =
       choice.groups == problem.groups ? choice.pitch : choice.channels / problem.groups;
-  result.spatial[2] = choice.groups * choice.pitch;
-  result.spatial[1] = result.spatial[2] * (view.hi[2] - view.lo[2]);
-  result.spatial[0] = result.spatial[1] * (view.hi[1] - view.lo[1]);
-  result.n_stride = result.spatial[0] * (view.hi[0] - view.lo[0]);
-  result.base = -n * result.n_stride;
-  for (int a = 0; a < 3; ++a) result.base -= view.lo[a] * result.spatial[a];
-  const std::int64_t pixels = images.size() * result.n_stride / result.spatial[2];
+  const std::int64_t pixel = choice.groups * choice.pitch;
+  const std::int64_t pixels = take_packed(result, pixel, item, images, packed);
   const auto run = [&]<class Body>() {
-    const std::int64_t vectors = pixels * result.spatial[2] / Body::kVector;
     runtime.template launch<Body>(
-        {view, packed, n, pixels, static_cast<int>(choice.groups),
+        {view, to, images.begin, pixels, static_cast<int>(choice.groups),
          static_cast<int>(choice.channels), static_cast<int>(choice.pitch), problem.channels_last},
-        ceil_div<std::int64_t>(vectors, Body::kThreads));
+        ceil_div(pixels * pixel / Body::kVector, std::int64_t{Body::kThreads}));
   };
   if (item == 2) run.template operator()<Pack<std::uint16_t>>();
   if (item == 4) run.template operator()<Pack<std::uint32_t>>();
   if (item == 6) run.template operator()<Pack<std::uint32_t, 3>>();
   if (item == 8) run.template operator()<Pack<std::uint64_t>>();
-  packed += ceil_div<std::int64_t>(images.size() * result.n_stride * item, 256) * 256;
   return result;
 }
 
-// The block's tensors as a kernel wants them; memory is for copies.
+// The block's tensors with x's and dy's channels as a kernel wants them; memory is for copies.
 template <class Runtime>
 BlockParams packed_work(Runtime& runtime, const WgradProblem& problem, BlockParams work,
-                        Range images, const ChannelChoice& x, const ChannelChoice& dy,
-                        void* memory) {
+                        Range images, const ChannelChoices& channels, void* memory) {
   auto* packed = static_cast<std::byte*>(memory);
-  work.x = packed_view(runtime, problem, work.x, images, x, packed);
-  work.dy = packed_view(runtime, problem, work.dy, images, dy, packed);
+  work.x = packed_view(runtime, problem, work.x, images, channels.x, packed);
+  work.dy = packed_view(runtime, problem, work.dy, images, channels.dy, packed);
   return work;
+}
+
+// Describes a block's tensor for copies of boxes of single elements.
+inline BulkMap bulk_map(const View& view, std::int64_t images, std::int64_t channels,
+                        std::int64_t item_bytes) {
+  BulkMap map{};
+  map.data = view.data;
+  map.item_bytes = static_cast<int>(item_bytes);
+  map.extent[0] = channels;
+  map.stride[0] = 1;
+  for (int a = 0; a < 3; ++a) {  // w, h, d
+    map.extent[1 + a] = view.hi[2 - a] - view.lo[2 - a];
+    map.stride[1 + a] = view.spatial[2 - a];
+  }
+  map.extent[4] = images;
+  map.stride[4] = view.n_stride;
+  std::ranges::fill(map.box, 1);
+  std::ranges::fill(map.step, 1);
+  return map;
 }
 
 template <class Runtime>
@@ -117,14 +137,18 @@ void launch_depthwise(Runtime& runtime, const WgradProblem& problem, const Block
                       std::int64_t slices, Range images, void* memory) {
   DepthwiseChoice choice = depthwise_choice(problem);
   if (choice.layout.ring_bytes > runtime.shared_bytes()) copy_none_ahead(choice.layout);
-  const auto [x, dy] = depthwise_channels(problem);
-  const BlockParams work = packed_work(runtime, problem, block, images, x, dy, memory);
+  const BlockParams work =
+      packed_work(runtime, problem, block, images, depthwise_channels(problem), memory);
   DepthwiseParams params{
       work, choice.k_tiles, choice.c_tiles, choice.r_tiles, choice.s_tiles, choice.layout, {}};
   const int item = static_cast<int>(dtype_bytes(problem.dtype));
   if (runtime.copies_in_bulk() && lines_are_boxes(choice.layout, work, item)) {
     const auto map = [&](const View& view, const Lines& lines) {
-      return runtime.bulk_tensor(lines_map(view, images.size(), item, lines, choice.layout.planes));
+      BulkMap result = bulk_map(view, images.size(), view.spatial[2], item);
+      result.box[0] = lines.pitch / item;
+      result.box[1] = lines.columns;
+      result.box[4] = choice.layout.planes;
+      return runtime.bulk_tensor(result);
     };
     params.bulk = {map(work.x, choice.layout.x), map(work.dy, choice.layout.dy), images.begin,
                    log_copiers(choice.layout), true};
@@ -141,7 +165,7 @@ void launch_depthwise(Runtime& runtime, const WgradProblem& problem, const Block
       run.template operator()<Depthwise<Scalar, 7, 7, 1, kWide>>();
     }
   };
-  with_device_scalar(problem.dtype, [&](auto scalar) {
+  with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     if (choice.c > 1) {
       run.template operator()<Depthwise<Scalar, 3, 3, 4, 1>>();
@@ -154,27 +178,19 @@ void launch_depthwise(Runtime& runtime, const WgradProblem& problem, const Block
 }
 
 template <class Runtime>
-GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
-                       Range images, const TileChoice& choice, void* memory) {
-  const std::int64_t unit = gemm_unit(problem);
-  return {
-      packed_work(runtime, problem, work, images, channel_choice(problem, problem.group_c(), unit),
-                  channel_choice(problem, problem.group_k(), unit), memory),
-      choice.row_tiles, choice.column_tiles};
-}
-
-template <class Runtime>
 void launch_gemm(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
-                 const BlockParams& work, std::int64_t slices, Range images, void* memory) {
+                 const BlockParams& block, std::int64_t slices, Range images, void* memory) {
   const bool simt = kernel == "cuda_simt_gemm";
   const TileChoice choice = simt ? simt_choice(problem) : mma_choice(problem);
-  const GemmParams gemm = gemm_params(runtime, problem, work, images, choice, memory);
+  const GemmParams params{
+      packed_work(runtime, problem, block, images, gemm_channels(problem), memory),
+      choice.row_tiles, choice.column_tiles};
   const auto run = [&]<class Wide, class Narrow>() {
-    choice.wide ? runtime.template launch<Wide>(gemm, slices * work.tiles)
-                : runtime.template launch<Narrow>(gemm, slices * work.tiles);
+    choice.wide ? runtime.template launch<Wide>(params, slices * block.tiles)
+                : runtime.template launch<Narrow>(params, slices * block.tiles);
   };
   if (simt) {
-    with_device_scalar(problem.dtype, [&](auto scalar) {
+    with_scalar(problem.dtype, [&](auto scalar) {
       using Scalar = decltype(scalar);
       run.template operator()<SimtWide<Scalar>, SimtNarrow<Scalar>>();
     });
@@ -191,17 +207,15 @@ void launch_gemm(Runtime& runtime, std::string_view kernel, const WgradProblem& 
 template <typename Scalar, class F>
 void with_taps_body(TapsKind kind, F&& f) {
   switch (kind) {
-    case TapsKind::rows64:
-      if constexpr (TermsOf<Scalar>::kTerms == 1) {
-        return f.template operator()<WgmmaTaps<Scalar, 64, 3, 3>>();
-      }
-      [[fallthrough]];  // never
     case TapsKind::rows32:
       return f.template operator()<WgmmaTaps<Scalar, 32, 3, 3>>();
     case TapsKind::panels64:
       return f.template operator()<WgmmaTaps<Scalar, 64, 2, 2>>();
-    default:
+    case TapsKind::panels32:
       return f.template operator()<WgmmaTaps<Scalar, 32, 4, 2>>();
+    default:  // of one term
+      if constexpr (TermsOf<Scalar>::kTerms == 1)
+        f.template operator()<WgmmaTaps<Scalar, 64, 3, 3>>();
   }
 }
 
@@ -210,26 +224,18 @@ template <class Runtime>
 View folded_view(Runtime& runtime, const TapsChoice& choice, const BlockParams& work, Range images,
                  std::byte*& packed) {
   View result = work.x;
-  const int columns = work.dy.hi[2] - work.dy.lo[2];
-  const std::int64_t pitch = folded_pitch(choice);
-  result.data = packed;
   result.lo[2] = work.dy.lo[2];
   result.hi[2] = work.dy.hi[2];
-  result.c_stride = 1;
   result.group_stride = choice.problem.C;
-  result.spatial[2] = pitch;
-  result.spatial[1] = pitch * columns;
-  result.spatial[0] = result.spatial[1] * (result.hi[1] - result.lo[1]);
-  result.n_stride = result.spatial[0] * (result.hi[0] - result.lo[0]);
-  result.base = -images.begin * result.n_stride;
-  for (int a = 0; a < 3; ++a) result.base -= result.lo[a] * result.spatial[a];
-  const std::int64_t rows = images.size() * result.n_stride / result.spatial[1];
+  const int columns = work.dy.hi[2] - work.dy.lo[2];
+  const std::int64_t pitch = folded_pitch(choice);
+  void* const to = packed;
   const auto run = [&]<typename Element, int kTerms>() {
+    const std::int64_t rows = take_packed(result, pitch, 2 * kTerms, images, packed) / columns;
     runtime.template launch<FoldColumns<Element, kTerms>>(
-        {work.x, packed, images.begin, rows, choice.layout.folded, work.dy.lo[2], columns,
+        {work.x, to, images.begin, rows, choice.layout.folded, work.dy.lo[2], columns,
          choice.layout.folded_c, static_cast<int>(pitch)},
         rows);
-    packed += ceil_div<std::int64_t>(rows * result.spatial[1] * 2 * kTerms, 256) * 256;
   };
   choice.problem.dtype == DType::f32 ? run.template operator()<std::uint32_t, 3>()
                                      : run.template operator()<std::uint16_t, 1>();
@@ -240,21 +246,9 @@ View folded_view(Runtime& runtime, const TapsChoice& choice, const BlockParams& 
 // every step-th column and row.
 inline BulkMap taps_map(const View& view, std::int64_t images, std::int64_t channels,
                         const std::array<int, 3>& box, const std::array<int, 2>& step) {
-  BulkMap map{};
-  map.data = view.data;
-  map.item_bytes = 2;
+  BulkMap map = bulk_map(view, images, channels, 2);
   map.swizzles = true;
-  map.extent[0] = channels;
-  map.stride[0] = 1;
-  for (int a = 0; a < 3; ++a) {  // w, h, d
-    map.extent[1 + a] = view.hi[2 - a] - view.lo[2 - a];
-    map.stride[1 + a] = view.spatial[2 - a];
-    map.box[1 + a] = map.step[1 + a] = 1;
-  }
-  map.extent[4] = images;
-  map.stride[4] = view.n_stride;
-  map.box[4] = map.step[4] = map.step[0] = 1;
-  for (std::size_t a = 0; a < 3; ++a) map.box[a] = box[a];
+  std::ranges::copy(box, map.box);
   for (std::size_t a = 0; a < 2; ++a) map.step[a + 1] = box[a + 1] > 1 ? step[a] : 1;
   return map;
 }
@@ -331,7 +325,7 @@ template <class Runtime>
 void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                   const BlockParams& work, Range images, void* dw) {
   compute_cudnn(runtime, kernel, problem, work, images, dw);
-  with_device_scalar(problem.dtype, [&](auto scalar) {
+  with_scalar(problem.dtype, [&](auto scalar) {
     using Body = AddGradient<decltype(scalar)>;
     runtime.template launch<Body>({dw, work.partials, problem.taps(), problem.group_c(), problem.K,
                                    problem.channels_last, work.begins(0)},
