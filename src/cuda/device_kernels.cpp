@@ -227,13 +227,8 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
                             const DeviceKernel& kernel, const DeviceTiles& tiles,
                             std::int64_t least_chunks) {
   // A thread block takes the time of its chunks, and of about one more to begin and to write its
-  // sums. There are as many slices as let the last block on 132 multiprocessors end first, or fewer
-  // that do. Partials take no more memory than the processor's.
-  constexpr std::int64_t kMultiprocessors = 132, kMostWaves = 4, kMostInterleave = 1024;
-  constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
-  // Chunks are dealt within partitions: a block in one of them has those of an eighth of all
-  // slices.
-  constexpr std::int64_t kPartitions = 8;
+  // sums. There are as many slices as let the last block end first, or fewer that do.
+  using namespace cuda;
   if (!kernel.is_exact) return deal_slices(grid, 1, 1, 1);
   const std::int64_t at_a_time = kMultiprocessors * tiles.resident;
   const std::int64_t most =
@@ -243,8 +238,8 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   for (std::int64_t slices = 1; slices <= most; ++slices) {
     const SliceGrid dealt = deal_slices(grid, slices, kPartitions, kMostInterleave);
-    const std::int64_t waves = cuda::ceil_div(dealt.count() * tiles.count, at_a_time);
-    const std::int64_t time = waves * (cuda::ceil_div(grid.count, dealt.count()) + 1);
+    const std::int64_t waves = ceil_div(dealt.count() * tiles.count, at_a_time);
+    const std::int64_t time = waves * (ceil_div(grid.count, dealt.count()) + 1);
     if (time < shortest) best = dealt;
     shortest = std::min(time, shortest);
   }
