@@ -12,7 +12,7 @@ namespace convgrad::cuda {
 template <typename Scalar>
 struct AddGradient {
   using Acc = typename AccumulatorOf<Scalar>::type;
-  static constexpr int kThreads = 256;
+  static constexpr int kThreads = 256, kLeastBlocks = 0;
 
   struct Params {
     const void* dw;  // [k][c][tap], or [k][tap][c] with channels last

@@ -1,7 +1,9 @@
 // block.hpp - a thread of a thread block as kernels see it.
 //
 // A kernel is a Body:
-//   struct Params, Regs (what a thread keeps), Shared; constexpr int kThreads;
+//   struct Params, Regs (what a thread keeps), Shared;
+//   constexpr int kThreads, kLeastBlocks;  // of a multiprocessor at a time; 0: what the compiler
+//                                          // lets there be
 //   template <class Block> static void run(Block&, const Params&, std::int64_t task);
 // Every thread calls run() with a Block of its own. On a device that is this one; in tests threads
 // are fibers, and Block is that of tests/cuda/emulated_device.hpp, which has the same functions.

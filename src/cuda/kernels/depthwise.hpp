@@ -43,14 +43,13 @@ struct Depthwise {
   static constexpr int kRows = strip_rows(kSums * sizeof(Acc));
   // Registers must suffice for so many blocks of a multiprocessor.
   static constexpr int kLeastBlocks = resident_blocks(kSums * sizeof(Acc));
-  static constexpr int kRounds = (kSums + kDepthwiseWarps - 1) / kDepthwiseWarps;
+  static constexpr int kRounds = ceil_div(kSums, kDepthwiseWarps);
   using Sums = TileSums<Acc, kX * kR, kS, kRounds>;
 
   using Params = DepthwiseParams;
   struct Regs {
-    // These are sums of this warp's pixels of the chunk for all taps of kX channels, but pairs of
-    // the slice only for every kDepthwiseWarps-th of them: each warp keeps its share of the
-    // block's.
+    // Of this warp's pixels of the chunk for all taps of kX channels, but with the slice's pairs
+    // only of its share of the block's: every kDepthwiseWarps-th.
     Sums sums;
   };
   // Steps' copies that are under way together arrive at barriers of their own.
@@ -77,16 +76,12 @@ struct Depthwise {
     int t, r, s, c, k;  // the first of each; c within a group
   };
   CONVGRAD_HD static Tile tile_of(const Params& p, int number) {
-    int rest = number;
     Tile tile;
-    tile.k = rest % p.k_tiles * p.layout.panel;
-    rest /= p.k_tiles;
-    tile.c = rest % p.c_tiles * kC;
-    rest /= p.c_tiles;
-    tile.s = rest % p.s_tiles * kS;
-    rest /= p.s_tiles;
-    tile.r = rest % p.r_tiles * kR;
-    tile.t = rest / p.r_tiles;
+    tile.k = take(number, p.k_tiles) * p.layout.panel;
+    tile.c = take(number, p.c_tiles) * kC;
+    tile.s = take(number, p.s_tiles) * kS;
+    tile.r = take(number, p.r_tiles) * kR;
+    tile.t = number;
     return tile;
   }
 
@@ -364,6 +359,11 @@ struct Depthwise {
           static_cast<std::int64_t>(to.group) * shape.group_k + to.k);
     };
   }
+  // Is an element of dw, c and k within its group; `there` is false beyond dw.
+  struct DwElement {
+    int group, tap, c, k;
+    bool there;
+  };
   // Finds the element of the lane's sum number v.
   CONVGRAD_HD static DwElement element(const Params& p, const Tile& tile, int thread, int v) {
     const Shape& shape = p.work.shape;

@@ -26,12 +26,10 @@ struct GemmTile {
 CONVGRAD_HD GemmTile gemm_tile(const GemmParams& p, int rows, int columns, std::int64_t task) {
   std::int64_t rest = p.work.tile_of(task);
   GemmTile tile;
-  tile.column = static_cast<int>(rest % p.column_tiles) * columns;
-  rest /= p.column_tiles;
-  tile.row = static_cast<int>(rest % p.row_tiles) * rows;
-  rest /= p.row_tiles;
-  tile.tap = static_cast<int>(rest % p.work.shape.taps());
-  tile.group = static_cast<int>(rest / p.work.shape.taps());
+  tile.column = take(rest, p.column_tiles) * columns;
+  tile.row = take(rest, p.row_tiles) * rows;
+  tile.tap = take(rest, p.work.shape.taps());
+  tile.group = static_cast<int>(rest);
   return tile;
 }
 

@@ -35,10 +35,6 @@ struct Shape {
   std::int64_t K;
 
   CONVGRAD_HD int taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
-  // Devices have no instruction to divide: kernels do this once a chunk at most.
-  CONVGRAD_HD int tap_t(int tap) const { return tap / (axis[1].taps * axis[2].taps); }
-  CONVGRAD_HD int tap_r(int tap) const { return tap / axis[2].taps % axis[1].taps; }
-  CONVGRAD_HD int tap_s(int tap) const { return tap % axis[2].taps; }
 };
 
 // Views a block of x or dy in device memory. The element of image n, position (a, b, c) and channel
@@ -118,9 +114,7 @@ struct Chunks {
     Box result;
     auto rest = static_cast<std::uint32_t>(chunk);
     for (int a = 3; a > 0; --a) {
-      const auto many = static_cast<std::uint32_t>(pieces[a - 1]);
-      result.begin[a - 1] = static_cast<int>(rest % many) * full[a];
-      rest /= many;
+      result.begin[a - 1] = take(rest, pieces[a - 1]) * full[a];
     }
     const std::int64_t n = static_cast<std::int64_t>(rest) * full[0], left = images - n;
     result.n = n;

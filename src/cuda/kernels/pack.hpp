@@ -39,7 +39,7 @@ struct PackedVectors {
 template <typename Element, int kTerms = 1>
 struct Pack {
   using Packed = PackedVectors<Element, kTerms>;
-  static constexpr int kThreads = 256, kVector = Packed::kVector;
+  static constexpr int kThreads = 256, kLeastBlocks = 0, kVector = Packed::kVector;
 
   struct Params {
     View from;                    // a whole block: images from n, positions lo to hi
@@ -84,7 +84,7 @@ struct Pack {
 template <typename Element, int kTerms = 1>
 struct FoldColumns {
   using Packed = PackedVectors<Element, kTerms>;
-  static constexpr int kThreads = 256, kVector = Packed::kVector;
+  static constexpr int kThreads = 256, kLeastBlocks = 0, kVector = Packed::kVector;
 
   struct Params {
     View from;  // the block: images from n, positions lo to hi

@@ -9,9 +9,11 @@ namespace convgrad::cuda {
 struct TapStart {
   int at[3];
 
-  CONVGRAD_HD TapStart(const Shape& shape, int tap)
-      : at{shape.tap_t(tap), shape.tap_r(tap), shape.tap_s(tap)} {
-    for (int a = 0; a < 3; ++a) at[a] = at[a] * shape.axis[a].dilation - shape.axis[a].pad;
+  // Divides, for which devices have no instruction: kernels do this once a chunk at most.
+  CONVGRAD_HD TapStart(const Shape& shape, int tap) {
+    const int R = shape.axis[1].taps, S = shape.axis[2].taps;
+    const int taps[3] = {tap / (R * S), tap / S % R, tap % S};
+    for (int a = 0; a < 3; ++a) at[a] = taps[a] * shape.axis[a].dilation - shape.axis[a].pad;
   }
   TapStart() = default;  // in shared memory
 };
@@ -25,11 +27,5 @@ CONVGRAD_HD bool tap_input(const Shape& shape, const TapStart& start, const int 
   }
   return inside;
 }
-
-// Is an element of dw, c and k within its group; `there` is false beyond dw.
-struct DwElement {
-  int group, tap, c, k;
-  bool there;
-};
 
 }  // namespace convgrad::cuda

@@ -30,14 +30,7 @@ struct TapsCareful {
     CONVGRAD_NO_UNROLL
     for (int panel = 0; panel < Body::kPanelCount; ++panel) {
       typename Op::C sums;
-      CONVGRAD_UNROLL
-      for (int i = 0; i < kVectors; ++i) {
-        const typename Body::Four four = part.before > 0
-                                             ? *task.sums(group, panel * kVectors + i, thread)
-                                             : typename Body::Four{};
-        CONVGRAD_UNROLL
-        for (int e = 0; e < 4; ++e) sums[4 * i + e] = four.sum[e];
-      }
+      task.load(group, panel * kVectors, thread, part.before > 0, sums);
       for (int i = 0; i < part.count; ++i) {
         add(block, task.p.work.chunks.box(part.chunk + i * task.p.work.interleave), panel, sums);
       }

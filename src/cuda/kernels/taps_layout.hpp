@@ -166,14 +166,9 @@ struct TapsSums {
 
     CONVGRAD_HD Places(const Params& params, std::int64_t element) : p(params) {
       auto rest = static_cast<std::uint32_t>(element);
-      const auto take = [&](std::uint32_t count) {
-        const auto digit = static_cast<int>(rest % count);
-        rest /= count;
-        return digit;
-      };
-      first = take(4);
-      const int thread = take(kWarpgroup), vector = take(Body::kVectors);
-      group = take(Body::kGroupCount);
+      first = take(rest, 4);
+      const int thread = take(rest, kWarpgroup), vector = take(rest, Body::kVectors);
+      group = take(rest, Body::kGroupCount);
       tile = taps_tile(p.layout, rest);
       Body::Op::c_place(thread, vector * 4, row, column);
     }

@@ -59,6 +59,7 @@ struct WgmmaTaps {
   static constexpr int kTerms = TermsOf<Scalar>::kTerms;
   static constexpr int kGroupCount = kGroups, kPanelCount = kPanels;
   static constexpr int kConsumers = kGroups * kWarpgroup, kThreads = kConsumers + kWarpgroup;
+  static constexpr int kLeastBlocks = 0;
   static constexpr int kRowX = kWidth * 2;  // bytes
   static constexpr int kVectors = Op::kElementsC / 4, kPanelVectors = PanelOp::kElementsC / 4;
   static constexpr std::int64_t kTileSums = std::int64_t{kGroups} * kVectors * kWarpgroup * 4;
@@ -114,6 +115,17 @@ struct WgmmaTaps {
     CONVGRAD_HD double* totals(int group, int vector, int thread) const {
       void* const totals = static_cast<unsigned char*>(p.work.partials) + p.layout.total_bytes;
       return static_cast<double*>(totals) + sum_at(group, vector, thread);
+    }
+    // Loads vectors of sums from `vector` on, if there are any; else they are 0.
+    template <int kCount>
+    CONVGRAD_HD void load(int group, int vector, int thread, bool there,
+                          float (&to)[kCount]) const {
+      CONVGRAD_UNROLL
+      for (int i = 0; i < kCount / 4; ++i) {
+        const Four four = there ? *sums(group, vector + i, thread) : Four{};
+        CONVGRAD_UNROLL
+        for (int e = 0; e < 4; ++e) to[4 * i + e] = four.sum[e];
+      }
     }
     // Stores vectors of sums from `vector` on: as they are, or to the slice's totals where a sum of
     // a long slice has ended.
@@ -355,11 +367,9 @@ struct WgmmaTaps {
     };
     const std::uint32_t left = TapsWalk(p.work, l, TapsTask(p.work, l, number).slice).left;
     for (std::uint32_t done = 0; done < left;) {
-      typename Op::C sums;
-      CONVGRAD_UNROLL
-      for (int e = 0; e < Op::kElementsC; ++e) sums[e] = 0;
+      typename Op::C sums{};
       const TapsSum part = part_behind(done);
-      if (part.before > 0) load(Task(p, opaque(number)), group, thread, sums);
+      if (part.before > 0) Task(p, opaque(number)).load(group, 0, thread, true, sums);
       constexpr int kOther = kTerms > 1 ? 2 : 5;
       switch (l.together) {
         case 3:
@@ -380,20 +390,12 @@ struct WgmmaTaps {
       const bool writes = p.written.cluster > 0;
       if (!finite) {
         TapsCareful<WgmmaTaps>{task, now, group, thread}.run(block);
-        if (writes) load(task, group, thread, sums);
+        if (writes) task.load(group, 0, thread, true, sums);
       } else if (!writes) {
         task.store(group, 0, thread, now.ended, now.first, sums);
       }
       if (writes) write_dw(block, task, group, thread, sums);
       done += static_cast<std::uint32_t>(now.count);
-    }
-  }
-  CONVGRAD_HD static void load(const Task& task, int group, int thread, typename Op::C& sums) {
-    CONVGRAD_UNROLL
-    for (int i = 0; i < kVectors; ++i) {
-      const Four four = *task.sums(group, i, thread);
-      CONVGRAD_UNROLL
-      for (int e = 0; e < 4; ++e) sums[4 * i + e] = four.sum[e];
     }
   }
 
