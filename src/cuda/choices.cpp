@@ -65,6 +65,16 @@ Chunks chunks_of(const ChunkGrid& grid) {
   return chunks;
 }
 
+void set_chunks(BlockParams& work, const ChunkGrid& grid, const SliceGrid& slices, Range chunks) {
+  work.chunks = chunks_of(grid);
+  work.chunk_count = slices.chunks;
+  work.unit = slices.unit;
+  work.partitions = slices.partitions;
+  work.interleave = slices.interleave;
+  work.chunk_begin = chunks.begin;
+  work.chunk_end = chunks.end;
+}
+
 namespace {
 
 template <class Body>

@@ -24,6 +24,8 @@ std::string too_large(const WgradProblem& problem);
 Axis axis_of(const SpatialAxis& axis);
 Shape shape_of(const WgradProblem& problem);
 Chunks chunks_of(const ChunkGrid& grid);
+// Sets what chunks and slices there are, and which chunks a block has.
+void set_chunks(BlockParams& work, const ChunkGrid& grid, const SliceGrid& slices, Range chunks);
 
 struct TileChoice {
   bool wide;

@@ -180,13 +180,7 @@ class DeviceAdder final : public DeviceSum {
   // last, as thread blocks of slices without any end at once.
   void run_slices(BlockParams& work, Range chunks, Range images) {
     const SliceGrid& slices = plan_.schedule.slices;
-    work.chunks = chunks_of(plan_.schedule.chunks);
-    work.chunk_count = slices.chunks;
-    work.unit = slices.unit;
-    work.partitions = slices.partitions;
-    work.interleave = slices.interleave;
-    work.chunk_begin = chunks.begin;
-    work.chunk_end = chunks.end;
+    set_chunks(work, plan_.schedule.chunks, slices, chunks);
     work.tiles = cuda_.tiles;
     work.dw_count = plan_.problem.dw_count();
     work.partials = partials_;

@@ -84,11 +84,9 @@ std::string name(const Case& c) { return cat(c.kernel, ", ", c.spec.name); }
 
 bool is_exact(const Case& c) {
   const WgradProblem problem = make(c.spec, c.dtype, c.channels_last);
-  const auto x = filled(c.dtype, problem.x_count(), Fill::small_integers, 1);
-  const auto dy = c.special == infinity
-                      ? dy_with_first_pixel(problem, kInf)
-                      : filled(c.dtype, problem.dy_count(), Fill::small_integers, 2);
-  const Expected expected = reference_of(problem, x.data(), dy.data(), 1);
+  Tensors tensors(problem, Fill::small_integers, 1);
+  if (c.special == infinity) tensors.dy = dy_with_first_pixel(problem, kInf);
+  const Expected expected = reference_of(problem, tensors.x.data(), tensors.dy.data(), 1);
   Plan plan = plan_with(problem, c.kernel);
   if (c.special == one_partition) {
     SliceGrid& slices = plan.schedule.slices;
@@ -100,13 +98,12 @@ bool is_exact(const Case& c) {
     plan.schedule.slices = deal_slices(plan.schedule.chunks, slices, slices, 1);
     plan.schedule.nodes = {{0, slices}};
   }
-  const auto got = emulated_sums(plan, x.data(), dy.data());
-  return std::ranges::equal(got, expected.values, [](double a, double b) {
+  return std::ranges::equal(emulated_sums(plan, tensors), expected.values, [](double a, double b) {
     return a == b || (std::isnan(a) && std::isnan(b));
   });
 }
 
-constexpr const char* kSiteMark = "site ";
+constexpr std::string_view kSiteMark = "site ";
 
 // What a process of its own does.
 [[noreturn]] void run_case(const Case& c, const std::string& dropped) {
@@ -136,7 +133,7 @@ Outcome outcome_of(const char* program, const Case& c, const std::string& droppe
   for (char line[4096]; std::fgets(line, sizeof(line), pipe) != nullptr;) {
     const std::string text(line, std::strcspn(line, "\n"));
     if (text.starts_with(kSiteMark)) {
-      outcome.sites.push_back(text.substr(std::strlen(kSiteMark)));
+      outcome.sites.push_back(text.substr(kSiteMark.size()));
     } else {
       outcome.output += text + "\n";
     }
