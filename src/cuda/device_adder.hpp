@@ -94,7 +94,7 @@ class DeviceAdder final : public DeviceSum {
   }
 
   double time_replay() override {
-    if (last_slices_ == 0) return 0;
+    if (last_.slices == 0) return 0;
     const auto current = runtime_.current();
     if (copies_.empty()) copy_block();
     const std::size_t runs = std::max(copies_.size(), kReplays);
@@ -118,32 +118,55 @@ class DeviceAdder final : public DeviceSum {
     const std::int64_t copies = std::clamp<std::int64_t>(
         std::min(ceil_div(kRotatedBytes, bytes), (need.limit - need.total()) / bytes), 0, 1000);
     auto* to = static_cast<std::byte*>(runtime_.allocate(copies * bytes));
-    copies_.push_back(last_work_);
+    copies_.push_back(last_);
     for (std::int64_t i = 0; i < copies; ++i, to += bytes) {
-      BlockParams copy = last_work_;
-      runtime_.copy(to, copy.x.data, need.x_block);
-      runtime_.copy(to + x, copy.dy.data, need.dy_block);
-      copy.x.data = to;
-      copy.dy.data = to + x;
+      BlockWork copy = last_;
+      runtime_.copy(to, copy.params.x.data, need.x_block);
+      runtime_.copy(to + x, copy.params.dy.data, need.dy_block);
+      copy.params.x.data = to;
+      copy.params.dy.data = to + x;
       copies_.push_back(copy);
     }
   }
 
-  void replay(const BlockParams& work) {
-    const std::string_view kernel = cuda_.kernel->name;
-    const WgradProblem& pb = plan_.problem;
-    if (!cuda_.kernel->is_exact) {
-      return compute_cudnn(runtime_, kernel, pb, work, last_images_, packed_);
-    }
-    launch_block(runtime_, kernel, pb, work, last_slices_, last_images_, packed_,
-                 {dw_, pb.out_dtype, cluster_});
-    add_slices({0, plan_.schedule.slices.count()}, pb.out_dtype);
+  void replay(const BlockWork& block) {
+    if (!cuda_.kernel->is_exact) return launch_of(block).compute_cudnn();
+    launch_of(block).run({dw_, plan_.problem.out_dtype, cluster_});
+    add_slices({0, plan_.schedule.slices.count()}, plan_.problem.out_dtype);
   }
 
-  // Adds the partial gradients of these slices to dw_, rounded to the dtype.
+  BlockLaunch<Runtime> launch_of(const BlockWork& block) {
+    return {runtime_, cuda_.kernel->name, plan_.problem, block, packed_};
+  }
+
+  // Adds the partial gradients of these slices to dw_, [tap][c][k], rounded to the dtype. Clusters
+  // are of all slices.
   void add_slices(Range slices, DType dtype) {
-    launch_sum(runtime_, cuda_.kernel->name, plan_.problem, plan_.schedule.slices, slices,
-               partials_, {dw_, dtype, cluster_});
+    const SliceGrid& all = plan_.schedule.slices;
+    if (cluster_ == all.count()) return;
+    const auto* const bytes = static_cast<const std::byte*>(partials_);
+    const auto add_dense = [&]<typename Acc>(Acc, const std::byte* from, std::int64_t count) {
+      launch_tree<DenseSums<Acc>>(runtime_, {plan_.problem.dw_count()}, from, count, dw_, dtype);
+    };
+    if (!is_wgmma(cuda_.kernel->name)) {
+      const auto* const first = bytes + slices.begin * plan_.problem.dw_count() * 8;
+      return plan_.problem.dtype == DType::f64 ? add_dense(double{}, first, slices.size())
+                                               : add_dense(float{}, first, slices.size());
+    }
+    const TapsChoice choice = taps_choice(plan_.problem);
+    const TapsLayout layout = with_slices(choice, all);
+    if (cluster_ > 0)
+      return add_dense(double{}, bytes + layout.total_bytes, all.count() / cluster_);
+    with_taps_body<Float16>(choice.kind, [&]<class Body>() {
+      const auto run = [&]<typename Number>(Number) {
+        const std::int64_t first = slices.begin * layout.slice_sums * int{sizeof(Number)};
+        launch_tree<TapsSums<Body, Number>>(
+            runtime_, {layout, shape_of(choice.problem)},
+            bytes + first + (layout.has_totals ? layout.total_bytes : 0), slices.size(), dw_,
+            dtype);
+      };
+      layout.has_totals ? run(double{}) : run(float{});
+    });
   }
 
   // Copies a part of a tensor to the device, where it is dense, in C order. It goes in pieces that
@@ -193,11 +216,9 @@ class DeviceAdder final : public DeviceSum {
     }
     if (first < 0) return;
     work.first_slice = first;
-    last_work_ = work;
-    last_slices_ = last - first + 1;
-    last_images_ = images;
-    launch_block(runtime_, cuda_.kernel->name, plan_.problem, work, last_slices_, images, packed_,
-                 {dw_, result_ != nullptr ? plan_.problem.out_dtype : DType::f64, cluster_});
+    last_ = {work, last - first + 1, images};
+    launch_of(last_).run(
+        {dw_, result_ != nullptr ? plan_.problem.out_dtype : DType::f64, cluster_});
   }
 
   const Plan plan_;
@@ -211,10 +232,8 @@ class DeviceAdder final : public DeviceSum {
   void* dy_[2] = {};
   void* packed_ = nullptr;
   Buffer sums_;
-  BlockParams last_work_{};
-  std::int64_t last_slices_ = 0;
-  Range last_images_;
-  std::vector<BlockParams> copies_;  // of last_work_, and itself
+  BlockWork last_{};               // that kernels were launched for
+  std::vector<BlockWork> copies_;  // of last_, and itself
 };
 
 }  // namespace convgrad::cuda
