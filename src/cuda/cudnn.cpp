@@ -159,7 +159,29 @@ struct Cudnn::State {
   std::map<std::int64_t, Workspace> chosen;
 
   // Returns the first algorithm for what has been described that may be taken.
-  AlgorithmPerf choose(const WgradProblem& pb, bool deterministic, std::int64_t most_bytes) const;
+  AlgorithmPerf choose(const WgradProblem& pb, bool deterministic, std::int64_t most_bytes) const {
+    std::array<AlgorithmPerf, kMaxAlgorithms> found{};
+    int count = 0;
+    // cuDNN's heuristics measure nothing, so they give the same answer in every run.
+    check(library().find(handle, x, dy, convolution, dw, kMaxAlgorithms, &count, found.data()),
+          "choosing an algorithm");
+    std::size_t too_large = 0;  // the least workspace of those that are
+    for (int i = 0; i < count; ++i) {
+      const AlgorithmPerf& perf = found[static_cast<std::size_t>(i)];
+      if (perf.status != 0) continue;
+      if (deterministic && perf.determinism != kDeterministic) continue;
+      if (pb.dtype == DType::f32 && perf.math_type != arithmetic_of(pb.dtype)) continue;
+      if (static_cast<std::int64_t>(perf.memory) <= most_bytes) return perf;
+      too_large = too_large == 0 ? perf.memory : std::min(too_large, perf.memory);
+    }
+    if (too_large > 0) {
+      throw Error(ErrorKind::unavailable, "--algorithm: cuDNN needs a workspace of ",
+                  format_bytes(too_large), ", and ", format_bytes(most_bytes),
+                  " are left; raise --memory-limit, or use another");
+    }
+    throw Error(ErrorKind::unavailable, "--algorithm: cuDNN has no ",
+                deterministic ? "deterministic " : "", "algorithm for ", describe(pb));
+  }
 
   // Destroys whatever exists, also after a constructor that failed half-way.
   ~State() {
@@ -185,31 +207,6 @@ Cudnn::Cudnn() : state_(std::make_unique<State>()) {
 }
 
 Cudnn::~Cudnn() = default;
-
-AlgorithmPerf Cudnn::State::choose(const WgradProblem& pb, bool deterministic,
-                                   std::int64_t most_bytes) const {
-  std::array<AlgorithmPerf, kMaxAlgorithms> found{};
-  int count = 0;
-  // cuDNN's heuristics measure nothing, so they give the same answer in every run.
-  check(library().find(handle, x, dy, convolution, dw, kMaxAlgorithms, &count, found.data()),
-        "choosing an algorithm");
-  std::size_t too_large = 0;  // the least workspace of those that are
-  for (int i = 0; i < count; ++i) {
-    const AlgorithmPerf& perf = found[static_cast<std::size_t>(i)];
-    if (perf.status != 0) continue;
-    if (deterministic && perf.determinism != kDeterministic) continue;
-    if (pb.dtype == DType::f32 && perf.math_type != arithmetic_of(pb.dtype)) continue;
-    if (static_cast<std::int64_t>(perf.memory) <= most_bytes) return perf;
-    too_large = too_large == 0 ? perf.memory : std::min(too_large, perf.memory);
-  }
-  if (too_large > 0) {
-    throw Error(ErrorKind::unavailable, "--algorithm: cuDNN needs a workspace of ",
-                format_bytes(too_large), ", and ", format_bytes(most_bytes),
-                " are left; raise --memory-limit, or use another");
-  }
-  throw Error(ErrorKind::unavailable, "--algorithm: cuDNN has no ",
-              deterministic ? "deterministic " : "", "algorithm for ", describe(pb));
-}
 
 void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, bool deterministic,
                             const void* x, const void* dy, void* dw, void* stream,

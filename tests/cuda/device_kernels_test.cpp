@@ -10,7 +10,6 @@
 #include "cuda/choices.hpp"
 #include "cuda/emulated_device.hpp"
 #include "cuda/emulated_instructions.hpp"
-#include "cuda/kernels/chunk_walker.hpp"
 #include "support/cases.hpp"
 
 using namespace convgrad;

@@ -21,9 +21,7 @@
 // definition. This is slow, and meant to be rare.
 #pragma once
 
-#include "cuda/kernels/chunk_walker.hpp"
 #include "cuda/kernels/depthwise_lines.hpp"
-#include "cuda/kernels/tap_input.hpp"
 
 namespace convgrad::cuda {
 

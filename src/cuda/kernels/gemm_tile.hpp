@@ -6,8 +6,7 @@
 // products.
 #pragma once
 
-#include "cuda/kernels/chunk_walker.hpp"
-#include "cuda/kernels/tap_input.hpp"
+#include "cuda/kernels/geometry.hpp"
 
 namespace convgrad::cuda {
 

@@ -166,4 +166,50 @@ struct BlockParams {
   }
 };
 
+// Walks through the chunks that a slice has in the block, in the order in which a thread block
+// takes them, which fixes the bits of the result. It follows from the problem, never from the
+// device.
+struct ChunkWalker {
+  const BlockParams& work;
+  std::int64_t slice, chunk;
+  int left;  // chunks, the present one included
+
+  CONVGRAD_HD ChunkWalker(const BlockParams& params, std::int64_t task)
+      : work(params), slice(params.slice_of(task)), left(0) {
+    std::int64_t end;
+    dealt_chunks(work.chunk_count, work.unit, work.partitions, work.interleave, slice,
+                 work.chunk_begin, work.chunk_end, chunk, end);
+    if (chunk < end) left = static_cast<int>(ceil_div(end - chunk, work.interleave));
+  }
+  CONVGRAD_HD bool done() const { return left == 0; }
+  CONVGRAD_HD void next() {
+    --left;
+    chunk += work.interleave;
+  }
+  CONVGRAD_HD Box box() const { return work.chunks.box(chunk); }
+};
+
+// Holds where a tap sees x from the outputs at position 0.
+struct TapStart {
+  int at[3];
+
+  // Divides, for which devices have no instruction: kernels do this once a chunk at most.
+  CONVGRAD_HD TapStart(const Shape& shape, int tap) {
+    const int R = shape.axis[1].taps, S = shape.axis[2].taps;
+    const int taps[3] = {tap / (R * S), tap / S % R, tap % S};
+    for (int a = 0; a < 3; ++a) at[a] = taps[a] * shape.axis[a].dilation - shape.axis[a].pad;
+  }
+  TapStart() = default;  // in shared memory
+};
+
+// Finds where a tap sees x from an output position; false if that is outside x on some axis.
+CONVGRAD_HD bool tap_input(const Shape& shape, const TapStart& start, const int out[3], int in[3]) {
+  bool inside = true;
+  for (int a = 0; a < 3; ++a) {
+    in[a] = out[a] * shape.axis[a].stride + start.at[a];
+    inside = inside && in[a] >= 0 && in[a] < shape.axis[a].in;
+  }
+  return inside;
+}
+
 }  // namespace convgrad::cuda

@@ -149,8 +149,6 @@ CONVGRAD_HD void MmaF64::multiply(C& c, const A& a, const B& b) {
   }
 #endif
 }
-
-#undef CONVGRAD_MMA
 #endif
 
 }  // namespace convgrad::cuda

@@ -73,12 +73,9 @@ struct TileSums {
     each([&](int i, int e) { zero[e % 4] += chunk[i][e] * 0; });
     return is_finite((zero[0] + zero[1]) + (zero[2] + zero[3]));
   }
-  CONVGRAD_HD void add_chunk() {
+  CONVGRAD_HD void end_chunk() {
     static_assert(kTotals == kFragments * kElements);
     each([&](int i, int e) { total[i * kElements + e].add(chunk[i][e]); });
-  }
-  CONVGRAD_HD void end_chunk() {
-    add_chunk();
     clear();
   }
   // Loads totals from where earlier blocks left them, or 0 where this is the slice's first block.
