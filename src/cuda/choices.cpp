@@ -77,23 +77,18 @@ void set_chunks(BlockParams& work, const ChunkGrid& grid, const SliceGrid& slice
 
 namespace {
 
-template <class Body>
-TileChoice tiles_of(const WgradProblem& problem, bool wide, std::int64_t rows,
-                    std::int64_t columns) {
-  const std::int64_t down = ceil_div(problem.group_c(), rows),
-                     right = ceil_div(problem.group_k(), columns);
-  return {wide,
-          static_cast<int>(down),
-          static_cast<int>(right),
-          {problem.groups * problem.taps() * down * right, Body::kResident}};
-}
-
 // Tiles are wide where a narrow one has neither all rows nor all columns.
 template <class Wide, class Narrow>
 TileChoice tiles_of(const WgradProblem& problem) {
-  const bool wide = problem.group_c() > Narrow::kRows && problem.group_k() > Narrow::kColumns;
-  return wide ? tiles_of<Wide>(problem, true, Wide::kRows, Wide::kColumns)
-              : tiles_of<Narrow>(problem, false, Narrow::kRows, Narrow::kColumns);
+  const std::int64_t c = problem.group_c(), k = problem.group_k();
+  const bool wide = c > Narrow::kRows && k > Narrow::kColumns;
+  const std::int64_t down = ceil_div<std::int64_t>(c, wide ? Wide::kRows : Narrow::kRows);
+  const std::int64_t right = ceil_div<std::int64_t>(k, wide ? Wide::kColumns : Narrow::kColumns);
+  return {
+      wide,
+      static_cast<int>(down),
+      static_cast<int>(right),
+      {problem.groups * problem.taps() * down * right, wide ? Wide::kResident : Narrow::kResident}};
 }
 
 }  // namespace

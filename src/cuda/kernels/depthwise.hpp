@@ -3,22 +3,20 @@
 //
 // A block of threads has a panel of output channels, kWide neighbours in each lane, and up to
 // kR x kS taps of kC input channels of each one's group, summed in registers through a whole chunk.
-// It goes through the chunks of one slice, and through each in steps: a few rows of a column of
-// tiles, of one plane or of several small ones. The lines of x that a step adds to those of the one
-// before, and its lines of dy, are copied into rings in shared memory (depthwise_lines.hpp) while
-// the steps before are multiplied. Warps take strips of kStrip neighbouring pixels. After a chunk
-// the warps' sums are added in order.
+// It goes through the chunks of one slice in steps: a few rows of a column of tiles, of one plane
+// or of several small ones. The lines of x that a step adds to those of the one before, and its
+// lines of dy, are copied into rings in shared memory (depthwise_lines.hpp) while the steps before
+// are multiplied. Warps take strips of kStrip neighbouring pixels, and their sums are added in
+// order after a chunk.
 //
-// A group's matrix is too small for a GEMM tile here, and each value of x is multiplied with few of
-// dy: what limits is loading, so device memory is read once, 16 bytes at a time, and shared memory
-// once for several taps and rows. Registers limit the taps: up to 7 x 7 sums a lane. Pairs of all
-// taps would be twice as many, so each warp keeps the pairs of its share of them, and warps' sums
-// meet in shared memory once a chunk.
+// Each value of x is multiplied with few of dy: what limits is loading, so device memory is read
+// once, 16 bytes at a time, and shared memory once for several taps and rows. Registers limit the
+// taps: up to 7 x 7 sums a lane. Pairs would be twice as many, so each warp keeps those of its
+// share of all taps.
 //
 // What is outside x or dy is copied as 0, which makes its product 0 unless the other factor is not
-// finite. Such a value leaves one that is not finite in every sum that it is a product of: so sums
-// are looked at, which is less than all data, and a chunk with one is summed again by the
-// definition. This is slow, and meant to be rare.
+// finite. That leaves a sum that is not finite: so sums are looked at, which is less than all data,
+// and a chunk with one is summed again by the definition. This is slow, and meant to be rare.
 #pragma once
 
 #include "cuda/kernels/depthwise_lines.hpp"

@@ -1,9 +1,9 @@
 // geometry.hpp - describes to kernels one problem, one block of its tensors and the cut of its
 // pixels, in plain numbers, the same on device and processor.
 //
-// Extents, taps and positions fit 32 bits with room (kMaxExtent, checked before anything is
-// launched), as devices have no 64-bit integer units: a 64-bit product is several instructions and
-// two registers. Numbers of images, of elements and offsets need 64 nevertheless.
+// Extents, taps and positions fit 32 bits (kMaxExtent, checked before anything is launched), as
+// devices have no 64-bit integer units: a product is several instructions. Numbers of images, of
+// elements and offsets need 64 nevertheless.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,9 @@ struct Shape {
 };
 
 // Views a block of x or dy in device memory. The element of image n, position (a, b, c) and channel
-// k of a group is data[base + n*n_stride + a*spatial[0] + b*spatial[1] + c*spatial[2] +
-// group*group_stride + k*c_stride], all counted from the tensor's own origin. Elements are there
-// for positions lo <= position < hi only. For all kernels but Pack, c_stride is 1.
+// k of a group is data[pixel(n, a, b, c) + group*group_stride + k*c_stride], all counted from the
+// tensor's own origin. Elements are there for lo <= position < hi only. For all kernels but Pack,
+// c_stride is 1.
 struct View {
   const void* data;
   std::int64_t base, n_stride, group_stride, c_stride, spatial[3];
@@ -99,9 +99,9 @@ inline Divisor divisor(std::int64_t value) {
           shift};
 }
 
-// Describes the cut of all output pixels into chunks (split_box), so that boxes follow without
-// 64-bit divisions: along each axis chunks are pieces of `full` pixels, q fastest. They are one
-// pixel long on axes outside the one that chunks split, and the whole extent on those inside it.
+// The cut of all output pixels into chunks (ChunkGrid), so that boxes follow without 64-bit
+// divisions: pieces of `full` pixels, q fastest. They are one pixel long on axes outside the one
+// that chunks split, and the whole extent on those inside it.
 struct Chunks {
   std::int64_t images;           // pixels along n
   int extent[3];                 // along z, p, q
@@ -126,8 +126,7 @@ struct Chunks {
     return result;
   }
   // Finds pixel number i of a chunk's box, q fastest; the image is counted within the box. Axes
-  // inside the one that is cut are whole in every chunk, and a pixel is the first along those
-  // outside.
+  // inside the one that is cut are whole in every chunk, those outside have one pixel.
   CONVGRAD_HD void pixel(const Box& box, int i, int& image, int out[3]) const {
     int at = i;
     for (int a = 2; a >= 0; --a) {

@@ -12,19 +12,15 @@
 // A tile is 64 output channels (m), or 128, by taps and input channels (n), some to each warpgroup.
 // Sums stay in registers through all chunks of a slice, up to TapsLayout::sums of them, and are
 // stored as they are: the partial gradient of a short slice is float32, in the order of the
-// registers. They are taken up again where a block of data ends in the middle, so blocks change no
-// bit. A longer slice adds its sums to float64 in device memory. Where a block of data has all of
-// short slices, those of a tile, or eight of them, are a cluster of thread blocks: each adds a part
-// of the sums of all, which are in shared memory, in the tree of reduce.hpp, and writes dw, or
-// float64 partial gradients.
+// registers. The next block of data takes them up again, so blocks change no bit. A longer slice
+// adds its sums to float64 in device memory. Where a block of data has all of short slices, those
+// of a tile, or eight of them, are a cluster of thread blocks: each adds a part of the sums of all,
+// which are in shared memory, in the tree of reduce.hpp, and writes dw, or float64 partials.
 //
 // float32 comes as three bfloat16 tensors behind each other (terms.hpp). Tensor cores cut sums
 // toward zero, so they sum no more than 4 steps of 16 pixels, the products of the largest terms
-// apart from the others. These sums are added in registers, rounded to nearest.
-//
-// What is outside x is zero, which is not enough where the other factor is not finite: then the
-// same products are formed once more without dy of the pixels that a tap sees nothing at
-// (taps_careful.hpp).
+// apart from the others. These sums are added in registers, rounded to nearest. What is outside x
+// is zero, which is not enough where the other factor is not finite: taps_careful.hpp.
 #pragma once
 
 #include "cuda/kernels/reduce.hpp"
