@@ -103,16 +103,8 @@ int arithmetic_of(DType dtype) {
 }
 
 int data_type(DType dtype) {
-  switch (dtype) {
-    case DType::f16:
-      return kHalf;
-    case DType::bf16:
-      return kBfloat16;
-    case DType::f32:
-      return kFloat;
-    default:
-      return kDouble;
-  }
+  constexpr int kTypes[] = {kHalf, kBfloat16, kFloat, kDouble};
+  return kTypes[static_cast<std::size_t>(dtype)];
 }
 
 // Returns `first`, then a number of each spatial axis.

@@ -66,16 +66,7 @@ bool can_fold(const WgradProblem& problem) {
 
 class Layout {
  public:
-  Layout(const WgradProblem& original, const WgradProblem& problem, const Way& way)
-      : problem_(problem),
-        way_(way),
-        width_(width_of(way.kind)),
-        h_(problem.axis[1]),
-        w_(problem.axis[2]) {
-    l_.folded_c = small(original.C);
-    l_.folded.taps = 1;
-    if (way.folds) l_.folded = axis_of(original.axis[2]);
-  }
+  Layout(const WgradProblem& problem, const Way& way) : problem_(problem), way_(way) {}
 
   // Nothing where it does not fit.
   std::optional<TapsLayout> make() {
@@ -83,17 +74,11 @@ class Layout {
     l_.step_w = small(w_.stride);
     l_.step_h = small(h_.stride);
     l_.rows = way_.rows;
-    l_.pitch = way_.columns;
-    const bool whole = way_.columns == w_.out;
     const bool shifts_columns = of_rows() && !way_.columns_apart;
     // Columns of dy beyond the chunk must be outside dy.
     const int beyond = shifts_columns ? small((l_.tile_s - 1) * w_.dilation) : 0;
-    const int x_pitch = l_.pitch + beyond;
-    if (whole) {
-      l_.pitch = x_pitch;
-    } else if (way_.rows > 1 || way_.columns % kStepPixels != 0) {
-      return std::nullopt;
-    }
+    const int x_pitch = way_.columns + beyond;
+    l_.pitch = way_.columns == w_.out ? x_pitch : way_.columns;
     set_steps(ceil_div(l_.rows * l_.pitch, kStepPixels));
     if (!set_copies(x_pitch)) return std::nullopt;
     const auto fits = [](std::int64_t extent, std::int64_t step) {
@@ -116,11 +101,8 @@ class Layout {
   bool set_tiles() {
     const std::int64_t group_c = problem_.group_c(), group_k = problem_.group_k();
     // Whole groups share a panel.
-    const std::int64_t together =
-        problem_.groups > 1 && group_c > 0 && group_k > 0
-            ? std::min<std::int64_t>(
-                  {width_.channels / group_c, kPanelChannels / group_k, problem_.groups})
-            : 1;
+    const std::int64_t together = std::min<std::int64_t>(
+        {width_.channels / group_c, kPanelChannels / group_k, problem_.groups});
     l_.panel_groups = small(std::max<std::int64_t>(together, 1));
     // Copies begin at whole vectors of 16 bytes.
     const auto begins_at_vectors = [&] {
@@ -160,14 +142,11 @@ class Layout {
       l_.tile_k = small(l_.panel_groups * group_k);
       l_.tile_c = small(l_.panel_groups * group_c);
     }
-    const auto tiles = [&](std::int64_t count, int of) {
-      return divisor(std::max<std::int64_t>(ceil_div<std::int64_t>(count, of), 1));
-    };
-    l_.k_tiles = l_.panel_groups > 1 ? divisor(1) : tiles(group_k, l_.tile_k);
-    l_.c_tiles = l_.panel_groups > 1 ? divisor(1) : tiles(group_c, l_.tile_c);
+    l_.k_tiles = divisor(ceil_div<std::int64_t>(group_k, l_.tile_k));
+    l_.c_tiles = divisor(ceil_div<std::int64_t>(group_c, l_.tile_c));
+    l_.s_tiles = divisor(ceil_div<std::int64_t>(w_.taps, l_.tile_s));
+    l_.r_tiles = divisor(ceil_div<std::int64_t>(h_.taps, l_.tile_r));
     l_.t_tiles = divisor(problem_.axis[0].taps);
-    l_.s_tiles = tiles(w_.taps, l_.tile_s);
-    l_.r_tiles = tiles(h_.taps, l_.tile_r);
     return true;
   }
 
@@ -243,8 +222,8 @@ class Layout {
 
   const WgradProblem& problem_;
   const Way& way_;
-  const Width width_;
-  const SpatialAxis &h_, &w_;
+  const Width width_ = width_of(way_.kind);
+  const SpatialAxis &h_ = problem_.axis[1], &w_ = problem_.axis[2];
   TapsLayout l_{};
 };
 
@@ -376,10 +355,13 @@ TapsChoice taps_choice(const WgradProblem& original) {
   std::map<std::array<bool, 4>, std::vector<std::pair<double, TapsChoice>>> candidates;
   each_way(shape, [&](const Way& way) {
     const WgradProblem& problem = way.folds ? fold : shape;
-    const std::optional<TapsLayout> layout = Layout(shape, problem, way).make();
+    const std::optional<TapsLayout> layout = Layout(problem, way).make();
     if (!layout) return;
     TapsChoice choice{way.kind, way.folds, problem, *layout, grid_of(problem, way), 0};
     choice.tiles = tile_count(*layout, problem);
+    choice.layout.folded.taps = 1;
+    if (way.folds) choice.layout.folded = axis_of(shape.axis[2]);
+    choice.layout.folded_c = small(shape.C);
     const std::int64_t pixels = way.rows * std::int64_t{way.columns};
     choice.layout.sums = divisor(std::max<std::int64_t>(most_pixels / pixels, 1));
     const double clocks = static_cast<double>(choice.tiles * choice.grid.count) *
