@@ -122,8 +122,11 @@ struct Gemm {
     const bool inside = at < channels;
     CONVGRAD_UNROLL
     for (int i = 0; i < kDepth; i += kStep) {
-      const Piece piece(data, at * kElementBytes, table[pixel + i], inside);
-      block.copy_async(&to[pixel + i][to_channel], piece.from, piece.there);
+      // The address is a multiple of 16 also where there is nothing.
+      const std::int64_t entry = table[pixel + i], offset = entry & (PixelTable::kNothing - 1);
+      const auto* const from =
+          static_cast<const unsigned char*>(data) + at * kElementBytes + offset;
+      block.copy_async(&to[pixel + i][to_channel], from, entry < PixelTable::kNothing && inside);
     }
   }
 
@@ -224,18 +227,31 @@ struct Gemm {
     }
   }
 
-  // A sum's place is that of the thread's first one plus what fragment and element add.
+  // Returns where a thread's sums are in a slice's partial gradient, for TileSums::load() and
+  // store(); nullptr outside of dw. They are counted from the thread's first one by what fragment
+  // and element add: numbers that are constants but for the length of a row.
   CONVGRAD_HD static auto address_of(const BlockParams& work, const GemmTask& task, int thread) {
+    const Shape& shape = work.shape;
     const int own = opaque(thread);
     int row, column;
     Op::c_place(own % kWarp, 0, row, column);
-    return sum_addresses<Acc>(work, task.tile, task.slice, row + row_of(own),
-                              column + column_of(own), [](int sum, int& down, int& right) {
-                                const int i = sum / Op::kElementsC;
-                                Op::c_place(0, sum % Op::kElementsC, down, right);
-                                down += i / kTilesN * Op::kM;
-                                right += i % kTilesN * Op::kN;
-                              });
+    const int c = task.tile.row + row + row_of(own);
+    const int k = task.tile.column + column + column_of(own);
+    Sum<Acc>* const first = opaque(work.template sum_at<Acc>(
+        task.slice, static_cast<std::int64_t>(task.tile.tap) * shape.group_c + c,
+        static_cast<std::int64_t>(task.tile.group) * shape.group_k + k));
+    return [=, rows = shape.group_c - c, columns = shape.group_k - k, K = shape.K](int sum) {
+      const int i = sum / Op::kElementsC;
+      int down, right;
+      Op::c_place(0, sum % Op::kElementsC, down, right);
+      down += i / kTilesN * Op::kM;
+      right += i % kTilesN * Op::kN;
+      Sum<Acc>* const at = first + down * K + right;
+#if defined(__CUDACC__)
+      __builtin_assume(at != nullptr && __isGlobal(at));
+#endif
+      return down < rows && right < columns ? at : nullptr;
+    };
   }
 
   template <class Block>

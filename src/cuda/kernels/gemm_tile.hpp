@@ -75,37 +75,4 @@ struct PixelTable {
   }
 };
 
-// An entry of a table stands for this, at bytes `at` of its channels; `there` tells whether it is
-// to be read. The address is a multiple of 16 in any case.
-struct Piece {
-  const void* from;
-  bool there;
-  CONVGRAD_HD Piece(const void* data, int at, std::int64_t entry, bool inside)
-      : from(static_cast<const unsigned char*>(data) + at + (entry & (PixelTable::kNothing - 1))),
-        there(entry < PixelTable::kNothing && inside) {}
-};
-
-// Returns where a thread's sums are in a slice's partial gradient, for TileSums::load() and
-// store(); nullptr outside of dw. Addresses are counted from that of the thread's first sum, of a
-// row and a column of the tile, by numbers that are constants but for the length of a row:
-// step(sum, down, right).
-template <typename Acc, class Step>
-CONVGRAD_HD auto sum_addresses(const BlockParams& work, const GemmTile& tile, std::int64_t slice,
-                               int row, int column, Step step) {
-  const Shape& shape = work.shape;
-  const int c = tile.row + row, k = tile.column + column;
-  Sum<Acc>* const first =
-      opaque(work.sum_at<Acc>(slice, static_cast<std::int64_t>(tile.tap) * shape.group_c + c,
-                              static_cast<std::int64_t>(tile.group) * shape.group_k + k));
-  return [=, rows = shape.group_c - c, columns = shape.group_k - k, K = shape.K](int sum) {
-    int down, right;
-    step(sum, down, right);
-    Sum<Acc>* const at = first + down * K + right;
-#if defined(__CUDACC__)
-    __builtin_assume(at != nullptr && __isGlobal(at));
-#endif
-    return down < rows && right < columns ? at : nullptr;
-  };
-}
-
 }  // namespace convgrad::cuda
