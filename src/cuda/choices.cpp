@@ -31,8 +31,7 @@ std::string too_large(const WgradProblem& problem) {
 }
 
 Axis axis_of(const SpatialAxis& axis) {
-  // Kernels look at taps beyond a filter's, whose positions a dilation between no taps could take
-  // beyond 32 bits.
+  // Kernels look beyond a filter's taps, where a dilation between no taps could leave 32 bits.
   const std::int64_t dilation = axis.taps > 1 ? axis.dilation : 1;
   return {static_cast<int>(axis.in),   static_cast<int>(axis.out),
           static_cast<int>(axis.taps), static_cast<int>(axis.stride),

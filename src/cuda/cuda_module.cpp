@@ -108,8 +108,7 @@ Feasible<Buffer> pinned(std::int64_t bytes, const char* what, int device) {
   return caught([&] {
     const CurrentDevice current(device);  // of this thread, which may be the one that reads ahead
     void* memory = nullptr;
-    // Without pinned memory ordinary one works too: the driver copies through pinned memory of its
-    // own, and the calling thread waits.
+    // Ordinary memory works too: the driver copies through its own, and the calling thread waits.
     if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
       cudaGetLastError();
       return Buffer(bytes, what);

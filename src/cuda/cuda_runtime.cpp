@@ -61,8 +61,8 @@ struct CudaRuntime::State {
   std::int64_t spare_bytes = 0;
   std::optional<Cudnn> library;
 
-  // Destroys whatever exists, also after a constructor that failed half-way. Streams are waited for
-  // first: memory must not be freed under a copy.
+  // Destroys whatever exists, also after a constructor that failed half-way, but no memory under a
+  // copy: streams are waited for first.
   ~State() {
     const CurrentDevice current(device);
     for (const cudaStream_t stream : {copies, kernels}) {
@@ -118,8 +118,7 @@ void* CudaRuntime::allocate(std::int64_t bytes) {
 }
 
 BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
-  // Linked to libcuda, the module would not load without a driver. 12000 is the version of the
-  // interface, which newer ones keep.
+  // Linked to libcuda, the module would not load without a driver. Newer ones keep version 12000.
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
   check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
@@ -173,8 +172,7 @@ void CudaRuntime::upload(void* to, const void* from, std::int64_t bytes) {
              "copying a block to the device");
 }
 
-// The host waits: the caller may reuse the block's memory after this, and kernels that are started
-// from now on find the block there.
+// The caller may reuse the block's memory after this, and kernels that start then find the block.
 void CudaRuntime::end_upload() {
   check(cudaStreamSynchronize(state_->copies), "copying a block to the device");
 }

@@ -1,5 +1,4 @@
-// cudnn.cpp - see cudnn.hpp. The few declarations of cudnn.h that are needed are written out here,
-// so that it is not needed to build.
+// cudnn.cpp - see cudnn.hpp. The few declarations of cudnn.h that it would need are written out.
 #include "cuda/cudnn.hpp"
 
 #include <dlfcn.h>

@@ -13,8 +13,7 @@
 namespace convgrad::cuda {
 namespace {
 
-// A warp's float32 sums of float32 data have at most so many pixels, as a chunk of other kernels
-// has: the rest of a chunk is other warps'.
+// A warp's float32 sums of float32 have at most so many pixels; the rest of a chunk is others'.
 constexpr std::int64_t kMostChain = kChunkPixels;
 constexpr std::int64_t kMost32 = 2048;  // pixels of a chunk of float32
 
@@ -73,8 +72,7 @@ Lines lines_of(int vectors, int columns, int planes) {
   return {vectors, pitch, columns, static_cast<int>(line_bytes), divider(vectors)};
 }
 
-// Counts the lines between the first of a step and the last of the one that is copied with it, in
-// runs of so many steps.
+// Counts the lines from a step's first to the last that is copied with it, in runs of these steps.
 int most_slots(const LineLayout& l, int steps_of_run, std::int64_t steps) {
   int most = 0;
   for (int first = 0; first < std::min<std::int64_t>(steps_of_run, steps); ++first) {

@@ -21,12 +21,10 @@ ChannelChoices depthwise_channels(const WgradProblem& problem);
 // thread blocks, take less time on a device of 132 multiprocessors.
 ChunkGrid depthwise_chunks(const WgradProblem& problem);
 
-// Makes the rings as small as devices without asynchronous copies have memory for. Steps are the
-// same, and so are the bits.
+// Makes rings as small as devices without asynchronous copies have memory for: no bit changes.
 void copy_none_ahead(LineLayout& layout);
 
-// Tells whether each line is one box of x or dy (bulk.hpp), and all in it that is not the chunk's
-// is outside, or not looked at.
+// Tells whether each line is a box of x or dy (bulk.hpp), in which nobody looks at other chunks'.
 bool lines_are_boxes(const LineLayout& layout, const BlockParams& work, int item_bytes);
 int log_copiers(const LineLayout& layout);
 

@@ -86,8 +86,7 @@ class DeviceAdder final : public DeviceSum {
       return sums;
     }
     const auto current = runtime_.current();
-    // A node's slices alone have the tree that they are in the whole, so partial gradients of
-    // several machines add up to the same bits.
+    // Alone, a node's slices have the tree that they are in the whole: parts add up to its bits.
     add_slices(plan_.schedule.nodes[node], DType::f64);
     runtime_.download(sums, dw_, count * 8);
     return sums;
@@ -139,8 +138,7 @@ class DeviceAdder final : public DeviceSum {
     return {runtime_, cuda_.kernel->name, plan_.problem, block, packed_};
   }
 
-  // Adds the partial gradients of these slices to dw_, [tap][c][k], rounded to the dtype. Clusters
-  // are of all slices.
+  // Adds the partial gradients of these slices, or clusters of all, to dw_, rounded to the dtype.
   void add_slices(Range slices, DType dtype) {
     const SliceGrid& all = plan_.schedule.slices;
     if (cluster_ == all.count()) return;

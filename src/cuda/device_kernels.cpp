@@ -24,9 +24,8 @@ double tensor_bytes(const WgradProblem& problem) {
 
 bool always(const WgradProblem&) { return true; }
 bool not_depthwise(const WgradProblem& problem) { return problem.group_c() > 1; }
-// A GEMM's tile would be filled with zeros where channels are few: of stems in float32 and float64
-// cuda_streaming takes a third to six tenths of the time (docs/measurements/cuda_h200.txt). 16-bit
-// tensor cores outweigh that.
+// A GEMM's tile is filled with zeros where channels are few: cuda_streaming takes a third to six
+// tenths of its time there (docs/measurements/cuda_h200.txt). 16-bit tensor cores outweigh that.
 bool for_few_channels(const WgradProblem& problem) {
   return problem.groups > 1 || (dtype_bytes(problem.dtype) > 2 && problem.group_c() <= 4);
 }

@@ -26,8 +26,7 @@
 namespace convgrad::cuda {
 
 // Adds the partial gradients of a form (reduce.hpp) in so many slots to dw, [tap][c][k], rounded to
-// the dtype. With few slots, or so many vectors that threads of their own fill a device, each takes
-// all slots of its own.
+// the dtype. With few slots, or vectors enough to fill a device, a thread takes all of a vector's.
 template <class Form, class Runtime>
 void launch_tree(Runtime& runtime, const typename Form::Params& form, const void* partials,
                  std::int64_t slots, void* dw, DType dtype) {
@@ -100,8 +99,7 @@ void with_taps_body(TapsKind kind, F&& f) {
   }
 }
 
-// Maps a view of a block with so many channels for copies of `box` channels, columns and rows, of
-// every step-th column and row.
+// The same for copies of `box` channels, columns and rows, of every step-th column and row.
 inline BulkMap taps_map(const View& view, std::int64_t images, std::int64_t channels,
                         const std::array<int, 3>& box, const std::array<int, 2>& step) {
   BulkMap map = bulk_map(view, images, channels, 2);
@@ -167,8 +165,7 @@ class BlockLaunch {
   }
 
   // Computes the gradient by cuDNN, in the dtype, to the memory for copies. Blocks are whole
-  // images, as cuDNN pads every tensor at its edges: it would take the edge of a part for the edge
-  // of an image.
+  // images: cuDNN pads every tensor at its edges, and would take a part's edge for an image's.
   void compute_cudnn() {
     for (int a = 0; a < 3; ++a) {
       if (work_.x.hi[a] - work_.x.lo[a] == work_.shape.axis[a].in) continue;

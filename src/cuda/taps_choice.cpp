@@ -33,8 +33,7 @@ const Width& width_of(TapsKind kind) {
 bool is_of_rows(TapsKind kind) { return kind == TapsKind::rows64 || kind == TapsKind::rows32; }
 
 // About what an H100 does in a clock of 1.755 GHz: bytes that a multiprocessor gets from L2 and
-// writes there, that all get from memory, and that the tree reads; and the clocks to begin and end
-// a kernel.
+// writes there, that all get from memory, and that the tree reads; and clocks to begin and end.
 constexpr double kFromL2 = 21, kToL2 = 10, kFromMemory = 1500, kTree = 1300, kShared = 128;
 constexpr double kBegin = 2500, kTreeBegin = 3000, kChunkBegin = 60;
 // A float32 sum has at most so many pixels; half of that where x and dy or dw are float32.
@@ -164,8 +163,7 @@ class Layout {
   // With stride 2, even and odd filter rows see even and odd rows of x: one of them a warpgroup.
   bool alternates() const { return h_.stride == 2 && h_.dilation == 1 && !way_.rows_apart; }
 
-  // A plane of x has what rows' taps see that differ by whole strides. Returns false if there are
-  // too many.
+  // A plane of x has what rows' taps see that differ by whole strides. False if they are too many.
   bool set_copies(int x_pitch) {
     const int row_bytes = width_.channels * 2;
     std::vector<int> planes;              // the first row of each

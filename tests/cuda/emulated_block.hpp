@@ -35,9 +35,8 @@ struct Site {
   std::string name() const { return cat(file, ":", line); }
 };
 
-// The sites that were met, and whether each orders anything: one may be dropped, as if it were not
-// there. Threads do wait there all the same, so that nothing else goes wrong than what the
-// sanitizer is to see.
+// The sites that were met, and whether each orders anything: one may be dropped. Threads wait there
+// all the same, so that nothing else goes wrong than what the sanitizer is to see.
 struct Sites {
   std::string dropped;
   std::map<Site, bool> met;
@@ -226,8 +225,7 @@ class EmulatedBlock {
     committed_[(commits_ - kPending - 1) % kUnderWay].acquire();
   }
 
-  // Here and in multiply() the last lane that comes does it for all, which orders nothing but
-  // registers.
+  // Here and in multiply() the last lane does it for all, which orders nothing but registers.
   void load_transposed(std::uint32_t (&out)[4], const void* row) {
     std::memcpy(out, row, sizeof(out));  // is seen: each lane reads the row that it points to
     const Unseen unseen;

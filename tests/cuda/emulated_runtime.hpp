@@ -1,6 +1,5 @@
 // emulated_runtime.hpp - the Runtime (cuda/launch.hpp) of emulated_device.hpp: device kernels in
-// blocks of emulated_block.hpp, on memory that nobody has written. Who includes this compiles the
-// kernels that it launches.
+// emulated blocks, on memory that nobody has written. Who includes it compiles what it launches.
 #pragma once
 
 #include <algorithm>

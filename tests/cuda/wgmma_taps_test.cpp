@@ -1,5 +1,4 @@
-// wgmma_taps_test.cpp - the code of cuda_wgmma and cuda_wgmma_bf16x3 (wgmma_taps.hpp) on all kinds
-// of layouts, emulated.
+// wgmma_taps_test.cpp - cuda_wgmma and cuda_wgmma_bf16x3 on all kinds of layouts, emulated.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -61,9 +61,8 @@ struct DeviceBlock {
 #endif
   }
 
-  // Loads four 8x8 matrices of 16-bit elements, transposed (PTX ISA, "ldmatrix", .trans): lane 8*j
-  // + i gives the address of row i of matrix j, and gets elements (2*(lane%4), lane/4) and
-  // (2*(lane%4) + 1, lane/4) of each.
+  // Loads four 8x8 matrices of 16-bit elements, transposed (PTX ISA, "ldmatrix", .trans): lane
+  // 8*j + i gives the address of row i of matrix j; each gets (2*(lane%4) + {0, 1}, lane/4) of all.
   CONVGRAD_HD static void load_transposed(std::uint32_t (&out)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -71,8 +70,8 @@ struct DeviceBlock {
                  : "memory");
   }
 
-  // Forms c[i, j] += a[i] * b[j] in every warp. Neighbouring instructions add to different sums, so
-  // none waits for the one before.
+  // Forms c[i, j] += a[i] * b[j] in every warp. No instruction waits for the sums of the one
+  // before.
   template <class Op, int kRows, int kColumns>
   CONVGRAD_HD static void multiply(typename Op::C (&c)[kRows * kColumns],
                                    const typename Op::A (&a)[kRows],

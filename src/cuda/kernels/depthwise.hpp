@@ -113,8 +113,7 @@ struct Depthwise {
     for (int j = 0; j < kPixels; ++j) read(from + j * pitch, to[j]);
   }
 
-  // A lane's strip: where its channels are in its first line of dy, and in the line of x that is at
-  // slot 0 of the ring.
+  // A lane's strip: where its channels are in its first line of dy, and in x's line at slot 0.
   struct Strip {
     const unsigned char *x, *dy;
     int slot;  // of the line that the strip's first row sees through the first tap
@@ -177,8 +176,7 @@ struct Depthwise {
     }
   }
 
-  // Adds one row for any columns: each tap's are neighbours, tap_columns behind those of the one
-  // before.
+  // Adds one row for any columns: each tap's are neighbours, column_tap behind the tap's before.
   CONVGRAD_HD static void add_any(const LineLayout& l, const Strip& strip, Sums& sums) {
     Acc dy[kStrip][kWide];
     read_row(strip.dy, l.dy.pitch, dy);
@@ -371,9 +369,8 @@ struct Depthwise {
                 s < S};
   }
 
-  // Adds the warps' sums of the chunk, those of kDepthwiseWarps elements at a time, as many as
-  // there are warps to add them. The order of warps fixes the bits. A barrier a round suffices, as
-  // rounds take two places in turn.
+  // Adds the warps' sums of the chunk, each warp those of an element at a time. The order of warps
+  // fixes the bits. A barrier a round suffices, as rounds take two places in turn.
   template <class Block>
   CONVGRAD_HD static void add_warps(Block& block) {
     auto& exchange = block.shared.exchange;

@@ -190,8 +190,8 @@ struct LineCopies {
     }
   }
 
-  // The same in bulk, each line by one thread. The last warps do it, which have the fewest strips;
-  // the copies of all are a round of the barrier.
+  // The same in bulk, a line by one thread, of the last warps, which have the fewest strips. All
+  // are a round of the barrier.
   template <class Block>
   CONVGRAD_HD void copy_step_in_bulk(Block& block, const BulkLines& bulk, const LineCursor& at,
                                      unsigned char* x, unsigned char* dy,

@@ -1,5 +1,4 @@
-// gemm.cu - compiles the implicit GEMMs for devices, what copies for them and for cuDNN, and the
-// tree of slices.
+// gemm.cu - compiles implicit GEMMs for devices, what copies for kernels, and the tree of slices.
 #include "cuda/kernels/add_gradient.hpp"
 #include "cuda/kernels/gemm.hpp"
 #include "cuda/kernels/launch_tasks.cuh"

@@ -35,15 +35,13 @@ struct SingleOperand {
   }
 };
 // Every dtype without tensor cores. A lane's 8 x 4 sums (4 x 4 of float64) are four rows on end by
-// four columns, so that it reads 16 bytes of float32 at a time, and lanes of one row or column the
-// same, which shared memory broadcasts.
+// four columns: it reads 16 bytes of float32 at a time, which shared memory broadcasts.
 template <typename Scalar, int kWarpM>
 struct FmaOperand : SingleOperand<Scalar> {
   using Op = Fma<typename AccumulatorOf<Scalar>::type>;
   static constexpr int kM = kWarpM, kN = 16, kPad = 0;
 };
-// float16 and bfloat16 by ldmatrix, which a swizzle serves. The 64 sums and their pairs are 192
-// registers of 255.
+// 16 bits by ldmatrix, which a swizzle serves. 64 sums and their pairs are 192 registers of 255.
 template <typename Scalar>
 struct Mma16Operand {
   using Element = Scalar;
@@ -291,8 +289,7 @@ struct Gemm {
   }
 };
 
-// Wide tiles read half as much of x and dy for each product, narrow ones waste less where channels
-// are few.
+// Wide tiles read half as much for each product, narrow ones waste less where channels are few.
 template <typename Scalar>
 using Mma16Wide = Gemm<Mma16Operand<Scalar>, 2, 4, 4>;
 template <typename Scalar>

@@ -1,9 +1,6 @@
-// gemm_tile.hpp - a tile of dw in an implicit GEMM on tensor cores: some input channels by some
-// output channels of a group, of one tap.
-//
-// It has one tap, because a slab's pixels that a tap sees outside x can then be left out as a
-// whole, for all channels, before anything is multiplied: matrix instructions cannot leave out
-// products.
+// gemm_tile.hpp - a tile of dw in an implicit GEMM: some input channels by some output channels of
+// a group, of one tap: pixels that it sees outside x can then be left out for all channels, as
+// matrix instructions cannot leave out products.
 #pragma once
 
 #include "cuda/kernels/geometry.hpp"
@@ -45,8 +42,7 @@ CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const TapStar
   return inside;
 }
 
-// A block's threads need to know this once a chunk. It is in shared memory, as each would keep it
-// in registers all the time.
+// Is needed once a chunk, and in shared memory, as each thread would keep it in registers.
 struct GemmTask {
   GemmTile tile;
   TapStart start;

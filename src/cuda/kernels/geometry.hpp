@@ -2,8 +2,7 @@
 // pixels, in plain numbers, the same on device and processor.
 //
 // Extents, taps and positions fit 32 bits (kMaxExtent, checked before anything is launched), as
-// devices have no 64-bit integer units: a product is several instructions. Numbers of images, of
-// elements and offsets need 64 nevertheless.
+// devices have no 64-bit integer units. Numbers of images, of elements and offsets need 64.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +38,7 @@ struct Shape {
 
 // Views a block of x or dy in device memory. The element of image n, position (a, b, c) and channel
 // k of a group is data[pixel(n, a, b, c) + group*group_stride + k*c_stride], all counted from the
-// tensor's own origin. Elements are there for lo <= position < hi only. For all kernels but Pack,
-// c_stride is 1.
+// tensor's own origin, for lo <= position < hi only. For all kernels but Pack, c_stride is 1.
 struct View {
   const void* data;
   std::int64_t base, n_stride, group_stride, c_stride, spatial[3];
@@ -62,9 +60,8 @@ struct Box {
 };
 
 // quotient() is i / divisor for i below kLongChunkPixels by a product, as devices have no
-// instruction to divide: i * ceil(2^24 / divisor) / 2^24. Rounding up adds less than 2^12 / 2^24 =
-// 1 / 4096 to it, and i / divisor is at least 1 / divisor below the next integer. Divisors above
-// 4096 give 0 throughout.
+// instruction to divide: i * ceil(2^24 / divisor) / 2^24. Rounding up adds less than 1 / 4096, and
+// i / divisor is at least 1 / divisor below the next integer. Divisors above 4096 give 0.
 CONVGRAD_HD constexpr std::uint32_t reciprocal(std::int64_t divisor) {
   return static_cast<std::uint32_t>(((std::int64_t{1} << 24) + divisor - 1) / divisor);
 }
@@ -166,8 +163,7 @@ struct BlockParams {
 };
 
 // Walks through the chunks that a slice has in the block, in the order in which a thread block
-// takes them, which fixes the bits of the result. It follows from the problem, never from the
-// device.
+// takes them. It fixes the bits of the result: it follows from the problem, never from the device.
 struct ChunkWalker {
   const BlockParams& work;
   std::int64_t slice, chunk;

@@ -58,9 +58,8 @@ CONVGRAD_HD double add_neighbours(double (&sums)[kCount]) {
   return sums[0];
 }
 
-// Each warp of a block takes a run of slots of the same vectors, or, with one way, all slots of
-// vectors of its own. A run is a power of two long, so it is a node of the tree, and those of the
-// warps meet in shared memory.
+// Each warp of a block takes a run of slots of the same vectors, or, with one way, all slots of its
+// own. A run is a power of two long, so it is a node of the tree; warps' meet in shared memory.
 template <class Form, int kWaysOfBlock, int kElements = 16 / int{sizeof(typename Form::Value)}>
 struct ReduceSlices {
   static constexpr int kThreads = 256, kWays = kWaysOfBlock, kVector = kElements;
@@ -98,8 +97,7 @@ struct ReduceSlices {
     }
   };
 
-  // Adds the values first, ..., first + kCount - 1, half of them after the other, as registers are
-  // fewer than float64 sums of all would take.
+  // Adds kCount values, half of them after the other: there are no registers for all as float64.
   template <int kFirst, int kCount>
   CONVGRAD_HD static Sums add(const Vector* values) {
     Sums sums;
@@ -128,8 +126,7 @@ struct ReduceSlices {
     one_by_one();  // all are on their way before the first is waited for
     return add<0, kCount>(values);
   }
-  // Groups are added as a binary counter counts: a level has the sum of 2^level groups where that
-  // bit of their number is set.
+  // Adds groups as a binary counter counts: a level has 2^level, where that bit of them is set.
   CONVGRAD_HD static Sums add_run(const Params& p, std::int64_t first, std::int64_t element) {
     const std::int64_t step = Form::elements(p.form);
     const Value* from = static_cast<const Value*>(p.partials) + first * step + element;

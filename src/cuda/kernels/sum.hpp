@@ -4,9 +4,8 @@
 // pixels (docs/numerics.md). They are added to a pair of floats without error: TwoSum (Knuth
 // 1969) gives the rounding error of each addition, and `low` collects them (Ogita, Rump, Oishi:
 // Accurate sum and dot product, 2005, Sum2). A pair has 48 bits where a float64 has 53; it takes
-// six float32 additions instead of one float64 addition, of which devices that are not for data
-// centres have units for one in 64 (CUDA C++ Programming Guide, "Arithmetic Instructions"). float64
-// is summed as it is.
+// six float32 additions instead of one of float64, of which devices that are not for data centres
+// have units for one in 64 (CUDA C++ Programming Guide, "Arithmetic Instructions").
 #pragma once
 
 #include "cuda/kernels/host_device.hpp"
@@ -45,8 +44,7 @@ static_assert(sizeof(Sum<float>) == 8 && sizeof(Sum<double>) == 8);  // reduce.h
 // A thread's part of a tile of dw is kFragments fragments of kElements sums, each fragment the
 // accumulator of one matrix instruction, or one row of a thread's sums. Products are added to
 // `chunk`, and once a chunk that is added to `total`. Both stay in registers for all chunks of a
-// slice: in shared memory, the pairs of 128 x 128 elements would take 128 KiB, more than most
-// devices have of it.
+// slice: the pairs of 128 x 128 elements take more than the shared memory of most devices.
 template <typename Acc, int kFragments, int kElements, int kTotals = kFragments* kElements>
 struct TileSums {
   Acc chunk[kFragments][kElements];
@@ -64,8 +62,7 @@ struct TileSums {
   CONVGRAD_HD void clear() {
     each([&](int i, int e) { chunk[i][e] = 0; });
   }
-  // Zero times a sum is 0 or NaN, one instruction each, in four chains, so that none waits for its
-  // last addition.
+  // Zero times a sum is 0 or NaN, one instruction each, in four chains, none of which waits.
   CONVGRAD_HD bool all_finite() const {
     Acc zero[4] = {};
     each([&](int i, int e) { zero[e % 4] += chunk[i][e] * 0; });

@@ -12,8 +12,7 @@
 
 namespace convgrad::cuda {
 
-// Of a warpgroup's `count` chunks from `chunk` on, behind what earlier blocks stored, panel by
-// panel. Body is WgmmaTaps.
+// Of a warpgroup's chunks, behind what earlier blocks stored, panel by panel. Body is WgmmaTaps.
 template <class Body>
 struct TapsCareful {
   using Element = typename Body::Element;
@@ -38,8 +37,7 @@ struct TapsCareful {
     }
   }
 
-  // Taps that were folded into channels see other pixels each: all of them are multiplied for each
-  // tap, and its channels' sums are kept.
+  // Taps that were folded into channels see other pixels each: of each tap its channels' are kept.
   template <class Block>
   CONVGRAD_HD void add(Block& block, const Box& box, int panel, typename Op::C& sums) const {
     const TapsLayout& l = task.p.layout;

@@ -96,9 +96,8 @@ struct TapsTask {
   }
 };
 
-// The chunks of a slice in the block, as dealt_chunks() has them: `left` from `chunk` on, and how
-// many of the slice's are before them, and all. Without divisions, which take longer than anything
-// else before the first product.
+// The chunks of a slice in the block, as dealt_chunks() has them: `left` from `chunk` on, how many
+// are before them, and all. Divisions would take longer than all else before the first product.
 struct TapsWalk {
   std::uint32_t chunk, step, left, before, all;
 

@@ -14,14 +14,13 @@
 namespace convgrad::cuda {
 
 inline constexpr int kWarpgroup = 4 * kWarp;  // threads
-// Thread blocks of a cluster, which every device takes (CUDA C++ Programming Guide, "Thread Block
-// Clusters").
+// Of a cluster, which every device takes (CUDA C++ Programming Guide, "Thread Block Clusters").
 inline constexpr std::int64_t kMostBlocks = 8;
 
 // Returns the descriptor of an operand (PTX ISA, "Matrix-descriptor format") whose first row is at
-// this address of shared memory; its next panel is panel_bytes behind it. Offsets are counted in 16
-// bytes: of panels in bits 16 to 29, of blocks in bits 32 to 45; 1 in bits 62 and 63 is the
-// 128-byte swizzle, 2 that of 64 bytes.
+// this address of shared memory; its next panel is panel_bytes behind it. Offsets count 16 bytes:
+// of panels in bits 16 to 29, of blocks from 32; 1 in bits 62 and 63 is the swizzle of 128 bytes, 2
+// of 64.
 CONVGRAD_HD constexpr std::uint64_t operand_at(std::uint32_t address, int row_bytes,
                                                int panel_bytes) {
   return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) |

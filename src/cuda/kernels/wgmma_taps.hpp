@@ -29,8 +29,7 @@
 
 namespace convgrad::cuda {
 
-// Where clusters of so many slices write their sums, in the order of dw, one behind the other,
-// rounded to the dtype; or no cluster does.
+// Where clusters of so many slices write sums, as dw, one behind the other, rounded; or none does.
 struct WrittenDw {
   void* dw = nullptr;
   DType dtype = DType::f64;
@@ -123,8 +122,7 @@ struct WgmmaTaps {
         for (int e = 0; e < 4; ++e) to[4 * i + e] = four.sum[e];
       }
     }
-    // Stores vectors of sums from `vector` on: as they are, or to the slice's totals where a sum of
-    // a long slice has ended.
+    // Stores vectors of sums from `vector` on; those of a long slice that end, to its totals.
     template <int kCount>
     CONVGRAD_HD void store(int group, int vector, int thread, bool ended, bool first_sum,
                            const float (&from)[kCount]) const {
