@@ -19,7 +19,6 @@ namespace {
 
 // The shared problems, and those that are special for device kernels.
 std::vector<ProblemSpec> all_problems() {
-  std::vector<ProblemSpec> problems = basic_problems();
   const std::vector<ProblemSpec> more = {
       {"wide tiles", "conv2d", 1, 120, 250, 1, {{5, 1}, {7, 1}}},
       {"wide tiles, channels of no whole vectors", "conv2d", 1, 125, 131, 1, {{3, 2}, {3, 1}}},
@@ -32,9 +31,7 @@ std::vector<ProblemSpec> all_problems() {
       {"strips, stride above the filter", "depthwise", 1, 33, 33, 33, {{31, 2, 3}, {67, 2}}},
       {"taps far apart, and none", "depthwise", 1, 5, 5, 5, {{9, 2, 1, 100000}, {9, 3}}},
       {"a dilation of one tap", "depthwise", 2, 5, 5, 5, {{4, 1, 1, 400000000}, {9, 7}}}};
-  problems.insert(problems.end(), more.begin(), more.end());
-  for (const ProblemSpec& spec : depthwise_problems()) problems.push_back(spec);
-  return problems;
+  return joined(joined(basic_problems(), more), depthwise_problems());
 }
 
 // Calls check(kernel) for each that is emulated and computes the problem.
@@ -256,11 +253,11 @@ TEST_CASE("pixels of a chunk are located without divisions") {
 }
 
 TEST_CASE("a walk has the chunks of a slice in turn, as the schedule cuts them") {
-  std::vector<ProblemSpec> problems = basic_problems();
-  for (const ProblemSpec& spec : many_block_problems()) problems.push_back(spec);
-  problems.push_back({"many images", "conv2d", 1000, 8, 8, 1, {{24, 3}, {31, 3}}});
-  problems.push_back({"pieces of planes", "conv3d", 5, 8, 8, 1, {{7, 3}, {37, 3}, {41, 3}}});
-  problems.push_back({"pieces of rows", "conv3d", 3, 8, 8, 1, {{5, 3}, {7, 3}, {1203, 3}}});
+  const std::vector<ProblemSpec> more = {
+      {"many images", "conv2d", 1000, 8, 8, 1, {{24, 3}, {31, 3}}},
+      {"pieces of planes", "conv3d", 5, 8, 8, 1, {{7, 3}, {37, 3}, {41, 3}}},
+      {"pieces of rows", "conv3d", 3, 8, 8, 1, {{5, 3}, {7, 3}, {1203, 3}}}};
+  const auto problems = joined(joined(basic_problems(), many_block_problems()), more);
   for (const ProblemSpec& spec : problems) {
     CAPTURE(spec.name);
     const ChunkGrid grid = chunk_grid(make(spec, DType::f32, true));
@@ -290,12 +287,12 @@ TEST_CASE("a walk has the chunks of a slice in turn, as the schedule cuts them")
 }
 
 TEST_CASE("slices for a device have chunks each, and fill it") {
-  std::vector<ProblemSpec> problems = all_problems();
-  problems.push_back({"3x3", "conv2d", 16, 256, 256, 1, {{14, 3}, {14, 3}}});
-  problems.push_back({"3x3, more images", "conv2d", 64, 256, 256, 1, {{14, 3}, {14, 3}}});
-  problems.push_back({"large images", "conv2d", 9, 64, 64, 1, {{224, 3}, {224, 3}}});
-  problems.push_back({"depthwise", "depthwise", 64, 512, 512, 512, {{28, 3}, {28, 3}}});
-  for (const ProblemSpec& spec : problems) {
+  const std::vector<ProblemSpec> more = {
+      {"3x3", "conv2d", 16, 256, 256, 1, {{14, 3}, {14, 3}}},
+      {"3x3, more images", "conv2d", 64, 256, 256, 1, {{14, 3}, {14, 3}}},
+      {"large images", "conv2d", 9, 64, 64, 1, {{224, 3}, {224, 3}}},
+      {"depthwise", "depthwise", 64, 512, 512, 512, {{28, 3}, {28, 3}}}};
+  for (const ProblemSpec& spec : joined(all_problems(), more)) {
     const WgradProblem problem = make(spec, DType::f16, true);
     const ChunkGrid grid = chunk_grid(problem);
     CAPTURE(spec.name);
@@ -316,7 +313,7 @@ TEST_CASE("slices for a device have chunks each, and fill it") {
   }
   // Of 36 tiles three slices run at a time, and more would wait for them; of 200 none does. Of 9,
   // four at a time on a multiprocessor, memory has room for 28, and for two chunks each 16 suffice.
-  const WgradProblem problem = make(problems.at(problems.size() - 3), DType::f16, true);
+  const WgradProblem problem = make(more[1], DType::f16, true);
   const ChunkGrid grid = chunk_grid(problem);
   CHECK(grid.count == 32);
   const DeviceKernel& kernel = device_kernels()[1];
@@ -338,18 +335,18 @@ TEST_CASE("a replay is many runs on copies of the block, within the memory") {
     // x and dy have 1280 bytes each, and a sixteenth of what is free is not used.
     options.device.free_bytes = (needs + copies * 2560 + 100) * 16 / 15;
     const Plan plan = make_plan(problem, this_machine(), options);
-    std::int64_t launched = 0, copied = 0;
-    const auto adder = emulated_adder(plan, &launched, &copied);
+    launches = device_copies = 0;
+    const auto adder = emulated_adder(plan);
     MemorySource source(tensors.x.data(), tensors.dy.data());
     sum_blocks(plan, source, *adder);
-    const std::int64_t once = launched;
+    const std::int64_t once = launches;
     CAPTURE(copies);
     CHECK(adder->time_replay() == 0);  // the emulation has no clock
-    CHECK(copied == 2 * copies);
+    CHECK(device_copies == 2 * copies);
     // Each run is the block's kernels and the tree's.
-    CHECK(launched - once == std::max<std::int64_t>(20, copies + 1) * (once + 1));
+    CHECK(launches - once == std::max<std::int64_t>(20, copies + 1) * (once + 1));
     adder->time_replay();
-    CHECK(copied == 2 * copies);
+    CHECK(device_copies == 2 * copies);
   }
 }
 
