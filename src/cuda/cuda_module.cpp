@@ -30,28 +30,20 @@ CudaInfo info() {
   info.built = true;
   info.toolkit_version = CUDART_VERSION;
   info.architectures = CONVGRAD_CUDA_ARCHITECTURES;
-  if (cudaDriverGetVersion(&info.driver_version) != cudaSuccess) {
-    cudaGetLastError();  // as check() does
-    info.driver_version = 0;
-  }
+  if (!succeeded(cudaDriverGetVersion(&info.driver_version))) info.driver_version = 0;
   if (info.driver_version == 0) {
     info.why_none = "no CUDA device: no NVIDIA driver is loaded";
     return info;
   }
-  // Errors are kept until they are asked for (cuda_runtime.hpp), so each is taken back at once.
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess) {
-    cudaGetLastError();
+  if (!succeeded(status)) {
     info.why_none = why_no_device(status, info.driver_version);
     return info;
   }
   for (int number = 0; number < count; ++number) {
     cudaDeviceProp properties;
-    if (cudaGetDeviceProperties(&properties, number) != cudaSuccess) {
-      cudaGetLastError();
-      continue;
-    }
+    if (!succeeded(cudaGetDeviceProperties(&properties, number))) continue;
     info.devices.push_back({number, properties.name, properties.major, properties.minor,
                             static_cast<std::int64_t>(properties.totalGlobalMem),
                             properties.multiProcessorCount, 0,
@@ -109,8 +101,7 @@ Feasible<Buffer> pinned(std::int64_t bytes, const char* what, int device) {
     const CurrentDevice current(device);  // of this thread, which may be the one that reads ahead
     void* memory = nullptr;
     // Ordinary memory works too: the driver copies through its own, and the calling thread waits.
-    if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
-      cudaGetLastError();
+    if (!succeeded(cudaMallocHost(&memory, static_cast<std::size_t>(bytes)))) {
       return Buffer(bytes, what);
     }
     return Buffer::adopt(static_cast<std::byte*>(memory), bytes,

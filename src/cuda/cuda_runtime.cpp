@@ -14,23 +14,25 @@
 
 namespace convgrad::cuda {
 
+bool succeeded(cudaError_t status) {
+  if (status != cudaSuccess) cudaGetLastError();
+  return status == cudaSuccess;
+}
+
 void check(cudaError_t status, std::string_view what) {
-  if (status == cudaSuccess) return;
-  cudaGetLastError();
+  if (succeeded(status)) return;
   throw Error(ErrorKind::runtime, "CUDA: ", what, " failed: ", cudaGetErrorName(status), ", ",
               cudaGetErrorString(status), Hint("try --backend cpu"));
 }
 
 CurrentDevice::CurrentDevice(int device) {
   int before = -1;
-  if (cudaGetDevice(&before) != cudaSuccess || before != device) {
-    if (cudaSetDevice(device) == cudaSuccess) before_ = before;
-  }
-  cudaGetLastError();
+  if (succeeded(cudaGetDevice(&before)) && before == device) return;
+  if (succeeded(cudaSetDevice(device))) before_ = before;
 }
 
 CurrentDevice::~CurrentDevice() {
-  if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) cudaGetLastError();
+  if (before_ >= 0) succeeded(cudaSetDevice(before_));
 }
 
 namespace {
@@ -105,8 +107,7 @@ CurrentDevice CudaRuntime::current() const { return CurrentDevice(state_->device
 void* CudaRuntime::allocate(std::int64_t bytes) {
   void* pointer = nullptr;
   const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
-  if (cudaMalloc(&pointer, size) != cudaSuccess) {
-    cudaGetLastError();  // reported here, with what is free
+  if (!succeeded(cudaMalloc(&pointer, size))) {  // reported here, with what is free
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     throw Error(ErrorKind::runtime, "out of memory on device ", state_->device, ": ",

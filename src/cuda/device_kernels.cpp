@@ -42,21 +42,15 @@ std::int64_t packed_bytes_of(const WgradProblem& problem, std::int64_t x_bytes,
   return cuda::packed_bytes(x, x_bytes) + cuda::packed_bytes(dy, dy_bytes);
 }
 
-// ---- cuda_simt_gemm ----
-
 std::string simt_why_not(const WgradProblem& problem, const Device&) {
   return cuda::too_large(problem);
 }
-
-// ---- cuda_streaming ----
 
 std::string streaming_why_not(const WgradProblem& problem, const Device&) {
   std::string large = cuda::too_large(problem);
   if (!large.empty() || problem.group_c() <= 16) return large;
   return cat("it is for groups of at most 16 input channels, and this has ", problem.group_c());
 }
-
-// ---- cuda_mma and its like ----
 
 std::string needs(const char* capability, const Device& device) {
   return cat("it needs compute capability ", capability, ", and the device has ", device.major, ".",
@@ -73,8 +67,6 @@ std::string tensor_cores_why_not(const WgradProblem& problem, const Device& devi
   std::string large = cuda::too_large(problem);
   return large.empty() && device.major < 8 ? needs("8.0", device) : large;
 }
-
-// ---- cuda_wgmma and cuda_wgmma_bf16x3 ----
 
 template <DType... kDTypes>
 std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
@@ -108,8 +100,6 @@ DeviceSchedule wgmma_schedule(const WgradProblem& problem, std::int64_t least_ch
   }
   return result;
 }
-
-// ---- cudnn ----
 
 std::string cudnn_why_not(const WgradProblem& problem, const Device&) {
   if (problem.dtype == DType::f64 && problem.channels_last) {

@@ -1,7 +1,7 @@
 // add_gradient.hpp - adds a gradient that a library computed to a partial gradient.
 //
-// A thread takes an element. Writes are contiguous, reads are not (dw has k outside): dw is small
-// beside x and dy, so this is not worth a transposition in shared memory.
+// Reads are not contiguous (dw has k outside), but dw is small beside x and dy: it is not worth a
+// transposition in shared memory.
 #pragma once
 
 #include "cuda/kernels/geometry.hpp"

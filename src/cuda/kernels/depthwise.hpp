@@ -81,8 +81,6 @@ struct Depthwise {
     return tile;
   }
 
-  // ---- What a lane reads from shared memory.
-
   // Channels that are read together, as they are neighbours and begin at multiples of kCount. Of
   // words, halves are taken here: the compiler would take them apart first.
   template <int kCount>

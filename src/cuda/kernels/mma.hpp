@@ -4,9 +4,9 @@
 //
 // Each Op multiplies A (kM x kK) by B (kK x kN) and adds to C. a_place(lane, e, row, k) says where
 // element e of a lane's fragment of A is, and likewise for B and C; a_value(fragment, e) is its
-// value. Tests compute products from these alone; devices use multiply(). So the formulas are those
-// of the manual's figures ("Matrix Fragments for mma.m16n8k16" and so on), each of which has the
-// lane's number in groups of four: groupID is lane / 4, threadID_in_group is lane % 4.
+// value. Tests compute products from these alone; devices use multiply(). The formulas are those of
+// the manual's figures ("Matrix Fragments for mma.m16n8k16" and so on): groupID is lane / 4,
+// threadID_in_group is lane % 4.
 //
 // In all of them k is the number of a pixel, so that a fragment of A is a part of x and one of B a
 // part of dy, both as [channel][pixel]: the transposes of what shared memory holds.

@@ -1,5 +1,4 @@
-// terms.hpp - a float32 as the sum of three bfloat16: each is what the ones before it leave,
-// rounded to nearest.
+// terms.hpp - a float32 as the sum of three bfloat16: each is what the ones before leave, rounded.
 //
 // That is exact from 2^-103 on, as a float32 has 24 bits and a term 8. Of the nine products of two
 // such sums six are formed, the smallest first; the others are below half a unit of float32.

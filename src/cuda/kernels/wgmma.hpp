@@ -19,8 +19,7 @@ inline constexpr std::int64_t kMostBlocks = 8;
 
 // Returns the descriptor of an operand (PTX ISA, "Matrix-descriptor format") whose first row is at
 // this address of shared memory; its next panel is panel_bytes behind it. Offsets count 16 bytes:
-// of panels in bits 16 to 29, of blocks from 32; 1 in bits 62 and 63 is the swizzle of 128 bytes, 2
-// of 64.
+// of panels in bits 16 to 29, of blocks from 32; bits 62 and 63 are 1 for 128-byte swizzles, or 2.
 CONVGRAD_HD constexpr std::uint64_t operand_at(std::uint32_t address, int row_bytes,
                                                int panel_bytes) {
   return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) |
