@@ -3,7 +3,6 @@
 
 #include <new>
 
-#include "convgrad/error.hpp"
 #include "cuda/cuda_runtime.hpp"
 #include "cuda/cudnn.hpp"
 #include "cuda/device_adder.hpp"

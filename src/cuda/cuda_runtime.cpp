@@ -5,11 +5,9 @@
 #include <array>
 #include <cstring>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "base/messages.hpp"
-#include "convgrad/error.hpp"
 #include "cuda/cudnn.hpp"
 
 namespace convgrad::cuda {

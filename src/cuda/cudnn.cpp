@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <map>
-#include <memory>
 #include <vector>
 
 #include "base/messages.hpp"

@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "cuda/emulated_runtime.hpp"
 #include "support/cases.hpp"

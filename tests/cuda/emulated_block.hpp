@@ -11,7 +11,6 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
-#include <span>
 #include <string_view>
 #include <thread>
 #include <utility>

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "cuda/kernels/geometry.hpp"
-#include "cuda/kernels/sum.hpp"
 
 namespace convgrad::cuda {
 
