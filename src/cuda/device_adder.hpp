@@ -34,9 +34,12 @@ class DeviceAdder final : public DeviceSum {
     partials_ = runtime_.allocate(std::max<std::int64_t>(need.partials, 8));
     dw_ = runtime_.allocate(need.sums);
     const Schedule& schedule = plan_.schedule;
-    if (schedule.blocks.count == 1 &&
-        schedule.nodes == std::vector{Range{0, schedule.slices.count()}}) {
-      cluster_ = added_slices(cuda_.kernel->name, plan_.problem, schedule.slices);
+    const std::int64_t slices = schedule.slices.count();
+    // No device has run clusters of several, so the kernel that `auto` takes has none.
+    const bool may = slices == 1 || cuda_.kernel->name == "cuda_wgmma_bf16x3";
+    if (may && is_wgmma(cuda_.kernel->name) && schedule.blocks.count == 1 &&
+        schedule.nodes == std::vector{Range{0, slices}}) {
+      cluster_ = cluster_of(taps_choice(plan_.problem), schedule.slices);
     }
     for (std::int64_t buffer = 0; buffer < need.buffers; ++buffer) {
       x_[buffer] = runtime_.allocate(need.x_block);
@@ -224,7 +227,7 @@ class DeviceAdder final : public DeviceSum {
   Runtime runtime_;
   void* partials_ = nullptr;
   void* dw_ = nullptr;      // the sums of a node, or dw rounded
-  int cluster_ = 0;         // slices that the kernel adds, as a block has all
+  int cluster_ = 0;         // slices that the kernel adds itself, as a block has all
   void* result_ = nullptr;  // of round_to_result()
   void* x_[2] = {};
   void* dy_[2] = {};

@@ -17,11 +17,6 @@
 namespace convgrad {
 namespace {
 
-double tensor_bytes(const WgradProblem& problem) {
-  return static_cast<double>(dtype_bytes(problem.dtype)) *
-         (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
-}
-
 bool always(const WgradProblem&) { return true; }
 bool not_depthwise(const WgradProblem& problem) { return problem.group_c() > 1; }
 // A GEMM's tile is filled with zeros where channels are few: cuda_streaming takes a third to six
@@ -243,7 +238,9 @@ DeviceRule device_rule(const WgradProblem& problem) {
   plain.instruction_sets = {"avx2", "fma"};
   const Kernel& kernel = *find_kernel(problem, plain).or_throw();
   const double cpu = kernel.estimated_seconds(with_channels(problem));
-  const double cuda = kStart + tensor_bytes(problem) / kBus;
+  const double elements =
+      static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count());
+  const double cuda = kStart + static_cast<double>(dtype_bytes(problem.dtype)) * elements / kBus;
   DeviceRule rule;
   rule.worth_it = cpu > kMargin * cuda;
   TextWriter text;

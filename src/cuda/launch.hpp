@@ -122,14 +122,6 @@ inline View outside(View x, const void* data) {
 
 inline bool is_wgmma(std::string_view kernel) { return kernel.starts_with("cuda_wgmma"); }
 
-// Counts the slices whose sums launch_block() adds itself where a block has all of these, or 0. No
-// device has run clusters of several, so the kernel that `auto` takes has none.
-inline int added_slices(std::string_view kernel, const WgradProblem& problem,
-                        const SliceGrid& slices) {
-  const bool may = slices.count() == 1 || kernel == "cuda_wgmma_bf16x3";
-  return may && is_wgmma(kernel) ? cluster_of(taps_choice(problem), slices) : 0;
-}
-
 // A block in device memory, and the slices from params.first_slice on that have chunks in it.
 struct BlockWork {
   BlockParams params;

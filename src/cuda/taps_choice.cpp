@@ -59,10 +59,6 @@ WgradProblem folded(const WgradProblem& problem) {
   return result;
 }
 
-bool can_fold(const WgradProblem& problem) {
-  return problem.groups == 1 && problem.C < 16 && problem.C * problem.axis[2].taps <= 64;
-}
-
 class Layout {
  public:
   Layout(const WgradProblem& problem, const Way& way) : problem_(problem), way_(way) {}
@@ -225,14 +221,6 @@ class Layout {
   TapsLayout l_{};
 };
 
-std::int64_t tile_count(const TapsLayout& l, const WgradProblem& problem) {
-  std::int64_t count = ceil_div<std::int64_t>(problem.groups, l.panel_groups);
-  for (const Divisor& of : {l.k_tiles, l.c_tiles, l.s_tiles, l.r_tiles, l.t_tiles}) {
-    count *= of.value;
-  }
-  return count;
-}
-
 // Chunks are `rows` rows of an image, or pieces of one row.
 ChunkGrid grid_of(const WgradProblem& problem, const Way& way) {
   ChunkGrid grid;
@@ -301,8 +289,8 @@ std::pair<SliceGrid, double> best_slices(const TapsChoice& choice, std::int64_t 
 // Calls f(way) for all ways to have the problem in shared memory.
 template <class F>
 void each_way(const WgradProblem& problem, F&& f) {
-  const bool folds = can_fold(problem);
   const SpatialAxis &h = problem.axis[1], &w = problem.axis[2];
+  const bool folds = problem.groups == 1 && problem.C < 16 && problem.C * w.taps <= 64;
   for (const TapsKind kind :
        {TapsKind::rows64, TapsKind::rows32, TapsKind::panels64, TapsKind::panels32}) {
     const bool of_rows = is_of_rows(kind);
@@ -356,14 +344,18 @@ TapsChoice taps_choice(const WgradProblem& original) {
     const std::optional<TapsLayout> layout = Layout(problem, way).make();
     if (!layout) return;
     TapsChoice choice{way.kind, way.folds, problem, *layout, grid_of(problem, way), 0};
-    choice.tiles = tile_count(*layout, problem);
-    choice.layout.folded.taps = 1;
-    if (way.folds) choice.layout.folded = axis_of(shape.axis[2]);
-    choice.layout.folded_c = small(shape.C);
+    TapsLayout& l = choice.layout;
+    choice.tiles = ceil_div<std::int64_t>(problem.groups, l.panel_groups);
+    for (const Divisor& of : {l.k_tiles, l.c_tiles, l.s_tiles, l.r_tiles, l.t_tiles}) {
+      choice.tiles *= of.value;
+    }
+    l.folded.taps = 1;
+    if (way.folds) l.folded = axis_of(shape.axis[2]);
+    l.folded_c = small(shape.C);
     const std::int64_t pixels = way.rows * std::int64_t{way.columns};
-    choice.layout.sums = divisor(std::max<std::int64_t>(most_pixels / pixels, 1));
+    l.sums = divisor(std::max<std::int64_t>(most_pixels / pixels, 1));
     const double clocks = static_cast<double>(choice.tiles * choice.grid.count) *
-                          chunk_clocks(*layout, width_of(way.kind), problem);
+                          chunk_clocks(l, width_of(way.kind), problem);
     const auto kind = static_cast<int>(way.kind);
     auto& best = candidates[{kind % 2 == 1, kind > 1, way.rows_apart, way.columns_apart}];
     best.emplace_back(clocks, choice);

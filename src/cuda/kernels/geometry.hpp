@@ -148,7 +148,6 @@ struct BlockParams {
   std::int64_t dw_count;                                   // elements of a partial gradient
   void* partials;                                          // Sum<Acc> [slice][tap][c][k]
 
-  CONVGRAD_HD std::int64_t slice_of(std::int64_t task) const { return first_slice + task / tiles; }
   CONVGRAD_HD std::int64_t tile_of(std::int64_t task) const { return task % tiles; }
   // Tells whether this block has the first chunk of a slice: its partial gradient is then written
   // without being read, and nobody has to set it to zero.
@@ -170,7 +169,7 @@ struct ChunkWalker {
   int left;  // chunks, the present one included
 
   CONVGRAD_HD ChunkWalker(const BlockParams& params, std::int64_t task)
-      : work(params), slice(params.slice_of(task)), left(0) {
+      : work(params), slice(params.first_slice + task / params.tiles), left(0) {
     std::int64_t end;
     dealt_chunks(work.chunk_count, work.unit, work.partitions, work.interleave, slice,
                  work.chunk_begin, work.chunk_end, chunk, end);
