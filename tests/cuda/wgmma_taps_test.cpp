@@ -16,33 +16,30 @@ using namespace convgrad::testing;
 namespace {
 
 // Each is small, and of a kind of its own.
-const std::vector<ProblemSpec>& problems() {
-  static const std::vector<ProblemSpec> all = {
-      {"three rows of taps", "conv2d", 2, 70, 72, 1, {{14, 3}, {14, 3}}},
-      {"wide images", "conv2d", 9, 64, 64, 1, {{18, 3}, {18, 3}}},
-      {"many tiles", "conv2d", 1, 64, 4300, 1, {{2, 3}, {2, 3}}},
-      {"taps far apart", "conv2d", 1, 64, 64, 1, {{14, 3, 1, 3}, {14, 3, 1, 4}}},
-      {"rows of x apart", "conv2d", 1, 40, 24, 1, {{30, 3, 1, 13}, {9, 3, 1, 2}}},
-      {"stride 2", "conv2d", 2, 40, 24, 1, {{13, 3, 2}, {15, 3, 2}}},
-      {"stride 3 of two taps", "conv2d", 2, 40, 24, 1, {{13, 2, 3}, {15, 2, 3}}},
-      {"5x5", "conv2d", 1, 40, 40, 1, {{14, 5}, {14, 5, 2}}},
-      {"pieces of rows", "conv2d", 1, 24, 40, 1, {{2, 3}, {300, 3}}},
-      {"planes", "conv3d", 1, 16, 32, 1, {{4, 3, 2}, {9, 3}, {14, 3}}},
-      {"1x1 of small images", "conv2d", 9, 64, 200, 1, {{7, 1}, {7, 1}}},
-      {"1x1, two panels of channels", "conv2d", 2, 130, 72, 1, {{7, 1, 2}, {9, 1, 2}}},
-      {"channels of no whole vectors", "conv2d", 2, 13, 30, 1, {{7, 1}, {9, 2}}},
-      {"groups in a panel", "conv2d", 1, 64, 64, 16, {{14, 3}, {14, 3}}},
-      {"groups of 30 to 45, some in a panel", "conv2d", 1, 32, 48, 16, {{14, 3, 2}, {14, 3}}},
-      {"groups of panels", "conv2d", 1, 144, 208, 2, {{6, 1}, {7, 1}}},
-      {"colours, 7x7", "conv2d", 2, 3, 24, 1, {{19, 7, 2}, {21, 7, 2}}},
-      {"colours, 3x3", "conv2d", 2, 3, 70, 1, {{19, 3}, {21, 3}}},
-      {"colours, stride 3", "conv2d", 1, 3, 24, 1, {{19, 5, 3}, {21, 3}}},
-      {"colours, dilated", "conv2d", 1, 3, 24, 1, {{19, 9, 1, 2}, {21, 9, 1, 2}}},
-      {"12 channels", "conv2d", 1, 12, 24, 1, {{19, 3, 2}, {21, 3, 2}}},
-      {"colours in 3-D", "conv3d", 1, 3, 16, 1, {{5, 3, 2}, {9, 7, 2}, {11, 7, 2}}},
-      {"more than a sum", "conv2d", 1, 8, 8, 1, {{80, 1}, {80, 1}}}};
-  return all;
-}
+const ProblemSpec kProblems[] = {
+    {"three rows of taps", "conv2d", 2, 70, 72, 1, {{14, 3}, {14, 3}}},
+    {"wide images", "conv2d", 9, 64, 64, 1, {{18, 3}, {18, 3}}},
+    {"many tiles", "conv2d", 1, 64, 4300, 1, {{2, 3}, {2, 3}}},
+    {"taps far apart", "conv2d", 1, 64, 64, 1, {{14, 3, 1, 3}, {14, 3, 1, 4}}},
+    {"rows of x apart", "conv2d", 1, 40, 24, 1, {{30, 3, 1, 13}, {9, 3, 1, 2}}},
+    {"stride 2", "conv2d", 2, 40, 24, 1, {{13, 3, 2}, {15, 3, 2}}},
+    {"stride 3 of two taps", "conv2d", 2, 40, 24, 1, {{13, 2, 3}, {15, 2, 3}}},
+    {"5x5", "conv2d", 1, 40, 40, 1, {{14, 5}, {14, 5, 2}}},
+    {"pieces of rows", "conv2d", 1, 24, 40, 1, {{2, 3}, {300, 3}}},
+    {"planes", "conv3d", 1, 16, 32, 1, {{4, 3, 2}, {9, 3}, {14, 3}}},
+    {"1x1 of small images", "conv2d", 9, 64, 200, 1, {{7, 1}, {7, 1}}},
+    {"1x1, two panels of channels", "conv2d", 2, 130, 72, 1, {{7, 1, 2}, {9, 1, 2}}},
+    {"channels of no whole vectors", "conv2d", 2, 13, 30, 1, {{7, 1}, {9, 2}}},
+    {"groups in a panel", "conv2d", 1, 64, 64, 16, {{14, 3}, {14, 3}}},
+    {"groups of 30 to 45, some in a panel", "conv2d", 1, 32, 48, 16, {{14, 3, 2}, {14, 3}}},
+    {"groups of panels", "conv2d", 1, 144, 208, 2, {{6, 1}, {7, 1}}},
+    {"colours, 7x7", "conv2d", 2, 3, 24, 1, {{19, 7, 2}, {21, 7, 2}}},
+    {"colours, 3x3", "conv2d", 2, 3, 70, 1, {{19, 3}, {21, 3}}},
+    {"colours, stride 3", "conv2d", 1, 3, 24, 1, {{19, 5, 3}, {21, 3}}},
+    {"colours, dilated", "conv2d", 1, 3, 24, 1, {{19, 9, 1, 2}, {21, 9, 1, 2}}},
+    {"12 channels", "conv2d", 1, 12, 24, 1, {{19, 3, 2}, {21, 3, 2}}},
+    {"colours in 3-D", "conv3d", 1, 3, 16, 1, {{5, 3, 2}, {9, 7, 2}, {11, 7, 2}}},
+    {"more than a sum", "conv2d", 1, 8, 8, 1, {{80, 1}, {80, 1}}}};
 
 // So many chunks that there is one slice alone.
 constexpr std::int64_t kAllChunks = std::int64_t{1} << 40;
@@ -60,7 +57,7 @@ bool is_right(const WgradProblem& problem, std::vector<double> sums, const Tenso
 TEST_CASE("cuda_wgmma is exact in every layout") {
   std::set<std::pair<cuda::TapsKind, bool>> kinds;
   bool long_sums = false, apart = false;
-  for (const ProblemSpec& spec : problems()) {
+  for (const ProblemSpec& spec : kProblems) {
     CAPTURE(spec.name);
     for (const bool channels_last : {true, false}) {
       const DType dtype = channels_last ? DType::bf16 : DType::f16;
@@ -89,7 +86,7 @@ TEST_CASE("cuda_wgmma_bf16x3 is right in every layout") {
   std::set<int> together;
   bool channels_last = false;
   most_blocks = 0;
-  for (const ProblemSpec& spec : problems()) {
+  for (const ProblemSpec& spec : kProblems) {
     CAPTURE(spec.name);
     channels_last = !channels_last;
     const WgradProblem problem = make(spec, DType::f32, channels_last);
@@ -141,7 +138,7 @@ TEST_CASE("cuda_wgmma_bf16x3 forms sums of numbers that three bfloat16 are not")
 TEST_CASE("both have the same bits for all blocks, with Inf where nothing sees it, too") {
   Thinned thinned;
   bool of_terms = false;
-  for (const ProblemSpec& spec : problems()) {
+  for (const ProblemSpec& spec : kProblems) {
     CAPTURE(spec.name);
     if (thinned.skips()) continue;
     of_terms = !of_terms;
