@@ -305,7 +305,7 @@ TEST_CASE("slices for a device have chunks each, and fill it") {
     });
   }
   // Of 36 tiles three slices run at a time, and more would wait for them; of 200 none does. Of 9,
-  // four at a time on a multiprocessor, memory has room for 28, and for two chunks each 16 suffice.
+  // four at a time, memory has room for 28, and for two chunks each 16 suffice.
   const WgradProblem problem = make(more[1], DType::f16, true);
   const ChunkGrid grid = chunk_grid(problem);
   CHECK(grid.count == 32);

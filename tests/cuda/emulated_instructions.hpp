@@ -16,10 +16,10 @@
 
 namespace convgrad::testing {
 
-// What tensor cores make of a sum and kCount exact products, as has been measured on an A100 (Fasi
-// et al., PeerJ Computer Science 7:e330; Khattak and Mikaitis, arXiv:2512.07004): all are cut
-// toward zero where the largest has its 24th bit after the point, and so is what is left of their
-// sum after float32's 24 bits. Hopper's wgmma takes twice the products at once, and one bit more.
+// What tensor cores make of a sum and exact products, as was measured on an A100 (Fasi et al.,
+// PeerJ Computer Science 7:e330; Khattak and Mikaitis, arXiv:2512.07004): all are cut toward zero
+// behind the largest one's 24th bit, and so is their sum. Hopper takes twice the products, and one
+// bit more.
 template <int kBits, int kCount>
 float cut_sum(float c, const double (&products)[kCount]) {
   double largest = std::abs(static_cast<double>(c)), plain = c;

@@ -46,8 +46,7 @@ namespace convgrad::testing {
 
 inline constexpr bool kSanitized = false CONVGRAD_TSAN(|| true);
 
-// While one lives, the sanitizer does not see its thread's accesses: to the emulation's own data,
-// and registers of other threads.
+// While one lives, the sanitizer does not see its thread's accesses: to data of the emulation.
 class Unseen {
  public:
   Unseen() { CONVGRAD_TSAN(__tsan_ignore_thread_begin();) }
@@ -157,9 +156,8 @@ class Stack {
 // Fibers that take turns. They and their timelines are kept, as to make one takes a third of a ms.
 class Fibers {
  public:
-  // f(0) ... f(count - 1), each on a fiber; returns when all have ended. What one throws ends all,
-  // and what was there. f must live until finish(): what a run did comes before the next one, but
-  // before nothing that the caller does until then.
+  // f(0) ... f(count - 1), each on a fiber, until all have ended, or one throws. f must live until
+  // finish(): what a run did comes before the next one, but before nothing that the caller does.
   template <class F>
   CONVGRAD_UNSEEN void run(int count, const F& f) {
     for (int i = static_cast<int>(fibers_.size()); i < count; ++i) {

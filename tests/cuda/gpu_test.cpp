@@ -1,6 +1,5 @@
-// gpu_test.cpp - the kernels on a device. Where there is none, each test says so and is skipped;
-// what the processor can show of their code is in device_kernels_test.cpp. CONVGRAD_TEST_KERNEL
-// names one kernel to be tested alone: what fails on a device can take the process with it.
+// gpu_test.cpp - the kernels on a device. Where there is none, each test says so and is skipped.
+// CONVGRAD_TEST_KERNEL names one to be tested alone: what fails can take the process with it.
 #include <doctest/doctest.h>
 
 #include <cstdio>
@@ -77,8 +76,7 @@ bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
 
 TEST_CASE("on a device, small integers come out bit-exact") { check_exact(basic_problems()); }
 
-// Few blocks, for compute-sanitizer, but of several chunks, and chunks of more slabs than there are
-// stages in shared memory; the wide tile among them.
+// Few blocks, for compute-sanitizer, but of several chunks, and these of more slabs than stages.
 TEST_CASE("on a device, sums of several stages are bit-exact") {
   const ProblemSpec specs[] = {{"wide tile", "conv2d", 1, 128, 136, 1, {{40, 1}, {41, 1}}},
                                {"narrow tile", "conv2d", 1, 24, 16, 1, {{40, 3}, {41, 2}}},

@@ -2,8 +2,8 @@
 // sanitizer (emulated_device.hpp).
 //   convgrad_threaded_kernels [--races] [NAME]   NAME: a part of the cases' names
 // First every case must be exact, without a race. Then, but for --races, each place where a kernel
-// waits is dropped, in one case after the other until the sanitizer reports that. Each is a process
-// of its own, as the first report ends it, as many at a time as there are processors.
+// waits is dropped, in one case after the other until the sanitizer reports that. Each is a
+// process, which the first report ends, as many at a time as there are processors.
 #include <sys/wait.h>
 
 #include <algorithm>

@@ -13,10 +13,8 @@
 
 namespace convgrad::cuda {
 
-// Extents, and positions that a tap can reach, stay below this; and a position that is kNowhere
-// plus another one, or minus a pad, is outside every tensor without overflow.
+// Extents, and positions that a tap can reach, stay below this.
 inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 29;
-inline constexpr int kNowhere = -(1 << 30);
 
 // A chunk has at most so many pixels, for which kernels' tables of offsets in shared memory have
 // room; those of kernels without have up to kLongChunkPixels. schedule.hpp has the same numbers,

@@ -6,20 +6,15 @@
 
 #include "convgrad/float16.hpp"
 
-#if defined(__CUDACC__)
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#define CONVGRAD_HD __device__ __forceinline__
-#else
-#include "convgrad/dtype.hpp"
-#define CONVGRAD_HD inline
-#endif
-
 // Arrays in registers need loops over them unrolled. The host's compiler knows no such pragma.
 #if defined(__CUDACC__)
+#include <cuda_fp16.h>
+#define CONVGRAD_HD __device__ __forceinline__
 #define CONVGRAD_UNROLL _Pragma("unroll")
 #define CONVGRAD_NO_UNROLL _Pragma("unroll 1")
 #else
+#include "convgrad/dtype.hpp"
+#define CONVGRAD_HD inline
 #define CONVGRAD_UNROLL
 #define CONVGRAD_NO_UNROLL
 #endif
