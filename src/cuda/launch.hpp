@@ -83,22 +83,6 @@ inline BulkMap bulk_map(const View& view, std::int64_t images, std::int64_t chan
   return map;
 }
 
-// Calls f<Body>() for the variant's kernel.
-template <typename Scalar, class F>
-void with_taps_body(TapsKind kind, F&& f) {
-  switch (kind) {
-    case TapsKind::rows32:
-      return f.template operator()<WgmmaTaps<Scalar, 32, 3, 3>>();
-    case TapsKind::panels64:
-      return f.template operator()<WgmmaTaps<Scalar, 64, 2, 2>>();
-    case TapsKind::panels32:
-      return f.template operator()<WgmmaTaps<Scalar, 32, 4, 2>>();
-    default:  // of one term
-      if constexpr (TermsOf<Scalar>::kTerms == 1)
-        f.template operator()<WgmmaTaps<Scalar, 64, 3, 3>>();
-  }
-}
-
 // The same for copies of `box` channels, columns and rows, of every step-th column and row.
 inline BulkMap taps_map(const View& view, std::int64_t images, std::int64_t channels,
                         const std::array<int, 3>& box, const std::array<int, 2>& step) {
@@ -118,6 +102,23 @@ inline View outside(View x, const void* data) {
   }
   x.n_stride = kPanelChannels;
   return x;
+}
+
+// Calls f<Body>() for the variant's kernel.
+template <typename Scalar, class F>
+void with_taps_body(TapsKind kind, F&& f) {
+  switch (kind) {
+    case TapsKind::rows32:
+      return f.template operator()<WgmmaTaps<Scalar, 32, 3, 3>>();
+    case TapsKind::panels64:
+      return f.template operator()<WgmmaTaps<Scalar, 64, 2, 2>>();
+    case TapsKind::panels32:
+      return f.template operator()<WgmmaTaps<Scalar, 32, 4, 2>>();
+    default:  // of one term
+      if constexpr (TermsOf<Scalar>::kTerms == 1) {
+        f.template operator()<WgmmaTaps<Scalar, 64, 3, 3>>();
+      }
+  }
 }
 
 inline bool is_wgmma(std::string_view kernel) { return kernel.starts_with("cuda_wgmma"); }
