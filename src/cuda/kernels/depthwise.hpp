@@ -9,10 +9,10 @@
 // are multiplied. Warps take strips of kStrip neighbouring pixels, and their sums are added in
 // order after a chunk.
 //
-// Each value of x is multiplied with few of dy: what limits is loading, so device memory is read
-// once, 16 bytes at a time, and shared memory once for several taps and rows. Registers limit the
-// taps: up to 7 x 7 sums a lane. Pairs would be twice as many, so each warp keeps those of its
-// share of all taps.
+// A group's matrix is too small for a GEMM's tile, and each value of x meets few of dy: loading
+// limits, so device memory is read once, 16 bytes at a time, and shared memory once for several
+// taps and rows. Registers limit the taps: up to 7 x 7 sums a lane. Pairs would be twice as many,
+// so each warp keeps those of its share of all taps.
 //
 // What is outside x or dy is copied as 0, which makes its product 0 unless the other factor is not
 // finite. That leaves a sum that is not finite: so sums are looked at, which is less than all data,

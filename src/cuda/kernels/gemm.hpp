@@ -35,7 +35,7 @@ struct SingleOperand {
   }
 };
 // Every dtype without tensor cores. A lane's 8 x 4 sums (4 x 4 of float64) are four rows on end by
-// four columns: it reads 16 bytes of float32 at a time, which shared memory broadcasts.
+// four columns: it reads 16 bytes of float32 at a time, and what lanes share is broadcast.
 template <typename Scalar, int kWarpM>
 struct FmaOperand : SingleOperand<Scalar> {
   using Op = Fma<typename AccumulatorOf<Scalar>::type>;

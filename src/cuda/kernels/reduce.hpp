@@ -1,7 +1,7 @@
 // reduce.hpp - adds the partial gradients of all slices in a fixed binary tree, in one launch.
 //
-// The time is that of reading the partials, so many of them are on their way at a time. Nothing is
-// added atomically, as the order, and the bits with it, would vary from run to run.
+// It adds in float64: the time is that of reading the partials, so many are on their way at a time.
+// Nothing is added atomically, as the order, and the bits with it, would vary from run to run.
 #pragma once
 
 #include <type_traits>
@@ -97,7 +97,8 @@ struct ReduceSlices {
     }
   };
 
-  // Adds kCount values, half of them after the other: there are no registers for all as float64.
+  // Adds kCount values from kFirst on, half of them after the other: there are no registers for
+  // all of them as float64.
   template <int kFirst, int kCount>
   CONVGRAD_HD static Sums add(const Vector* values) {
     Sums sums;
@@ -126,7 +127,8 @@ struct ReduceSlices {
     one_by_one();  // all are on their way before the first is waited for
     return add<0, kCount>(values);
   }
-  // Adds groups as a binary counter counts: a level has 2^level, where that bit of them is set.
+  // Groups are added as a binary counter counts: a level has the sum of 2^level groups where that
+  // bit of their number is set.
   CONVGRAD_HD static Sums add_run(const Params& p, std::int64_t first, std::int64_t element) {
     const std::int64_t step = Form::elements(p.form);
     const Value* from = static_cast<const Value*>(p.partials) + first * step + element;
