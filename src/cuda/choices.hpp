@@ -11,11 +11,21 @@
 
 namespace convgrad::cuda {
 
+// What slices are chosen for: a device's multiprocessors, whose thread blocks may come in so many
+// waves. Chunks are dealt within partitions: a block of data in one of them has those of an eighth
+// of all slices. Partials take no more memory than the processor's.
+inline constexpr std::int64_t kMultiprocessors = 132, kMostWaves = 4;
+inline constexpr std::int64_t kPartitions = 8, kMostInterleave = 1024;
+inline constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
+
 // Says why the problem's numbers do not fit what kernels count with, or "".
 std::string too_large(const WgradProblem& problem);
 
+Axis axis_of(const SpatialAxis& axis);
 Shape shape_of(const WgradProblem& problem);
 Chunks chunks_of(const ChunkGrid& grid);
+// Sets what chunks and slices there are, and which chunks a block has.
+void set_chunks(BlockParams& work, const ChunkGrid& grid, const SliceGrid& slices, Range chunks);
 
 struct TileChoice {
   bool wide;
@@ -35,7 +45,10 @@ struct ChannelChoice {
 };
 ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_channels,
                              std::int64_t unit);
-std::int64_t gemm_unit(const WgradProblem& problem);
+struct ChannelChoices {
+  ChannelChoice x, dy;
+};
+ChannelChoices gemm_channels(const WgradProblem& problem);
 // Counts what the copy of a block of so many bytes takes.
 std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes);
 

@@ -3,7 +3,6 @@
 
 #include <new>
 
-#include "convgrad/error.hpp"
 #include "cuda/cuda_runtime.hpp"
 #include "cuda/cudnn.hpp"
 #include "cuda/device_adder.hpp"
@@ -30,28 +29,20 @@ CudaInfo info() {
   info.built = true;
   info.toolkit_version = CUDART_VERSION;
   info.architectures = CONVGRAD_CUDA_ARCHITECTURES;
-  if (cudaDriverGetVersion(&info.driver_version) != cudaSuccess) {
-    cudaGetLastError();  // as check() does
-    info.driver_version = 0;
-  }
+  if (!succeeded(cudaDriverGetVersion(&info.driver_version))) info.driver_version = 0;
   if (info.driver_version == 0) {
     info.why_none = "no CUDA device: no NVIDIA driver is loaded";
     return info;
   }
-  // Errors are kept until they are asked for (cuda_runtime.hpp), so each is taken back at once.
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess) {
-    cudaGetLastError();
+  if (!succeeded(status)) {
     info.why_none = why_no_device(status, info.driver_version);
     return info;
   }
   for (int number = 0; number < count; ++number) {
     cudaDeviceProp properties;
-    if (cudaGetDeviceProperties(&properties, number) != cudaSuccess) {
-      cudaGetLastError();
-      continue;
-    }
+    if (!succeeded(cudaGetDeviceProperties(&properties, number))) continue;
     info.devices.push_back({number, properties.name, properties.major, properties.minor,
                             static_cast<std::int64_t>(properties.totalGlobalMem),
                             properties.multiProcessorCount, 0,
@@ -98,26 +89,18 @@ Feasible<bool> add(DeviceSum& sum, const Block& block, std::int64_t index) {
   });
 }
 
-Feasible<bool> round_to_result(DeviceSum& sum, void* result) {
-  return caught([&] { return sum.round_to_result(result); });
-}
-
-Feasible<double*> finish(DeviceSum& sum, std::size_t node) {
-  return caught([&] { return sum.finish(node); });
-}
-
-Feasible<double> time_replay(DeviceSum& sum) {
-  return caught([&] { return sum.time_replay(); });
+// Another function of a DeviceSum.
+template <auto kFunction, typename... Arguments>
+auto call(DeviceSum& sum, Arguments... arguments) {
+  return caught([&] { return (sum.*kFunction)(arguments...); });
 }
 
 Feasible<Buffer> pinned(std::int64_t bytes, const char* what, int device) {
   return caught([&] {
     const CurrentDevice current(device);  // of this thread, which may be the one that reads ahead
     void* memory = nullptr;
-    // Without pinned memory ordinary one works too: the driver copies through pinned memory of its
-    // own, and the calling thread waits.
-    if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
-      cudaGetLastError();
+    // Ordinary memory works too: the driver copies through its own, and the calling thread waits.
+    if (!succeeded(cudaMallocHost(&memory, static_cast<std::size_t>(bytes)))) {
       return Buffer(bytes, what);
     }
     return Buffer::adopt(static_cast<std::byte*>(memory), bytes,
@@ -136,9 +119,9 @@ const convgrad::cuda::Module* convgrad_cuda_module() {
                              .free_bytes = free_bytes,
                              .make_sum = make_sum,
                              .add = add,
-                             .round_to_result = round_to_result,
-                             .finish = finish,
-                             .time_replay = time_replay,
+                             .round_to_result = call<&convgrad::DeviceSum::round_to_result>,
+                             .finish = call<&convgrad::DeviceSum::finish>,
+                             .time_replay = call<&convgrad::DeviceSum::time_replay>,
                              .pinned = pinned,
                              .cudnn_missing = cudnn_missing};
   return &module;

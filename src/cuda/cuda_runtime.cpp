@@ -5,33 +5,51 @@
 #include <array>
 #include <cstring>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "base/messages.hpp"
-#include "convgrad/error.hpp"
 #include "cuda/cudnn.hpp"
 
 namespace convgrad::cuda {
 
+bool succeeded(cudaError_t status) {
+  if (status != cudaSuccess) cudaGetLastError();
+  return status == cudaSuccess;
+}
+
 void check(cudaError_t status, std::string_view what) {
-  if (status == cudaSuccess) return;
-  cudaGetLastError();
+  if (succeeded(status)) return;
   throw Error(ErrorKind::runtime, "CUDA: ", what, " failed: ", cudaGetErrorName(status), ", ",
               cudaGetErrorString(status), Hint("try --backend cpu"));
 }
 
 CurrentDevice::CurrentDevice(int device) {
   int before = -1;
-  if (cudaGetDevice(&before) != cudaSuccess || before != device) {
-    if (cudaSetDevice(device) == cudaSuccess) before_ = before;
-  }
-  cudaGetLastError();
+  if (succeeded(cudaGetDevice(&before)) && before == device) return;
+  if (succeeded(cudaSetDevice(device))) before_ = before;
 }
 
 CurrentDevice::~CurrentDevice() {
-  if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) cudaGetLastError();
+  if (before_ >= 0) succeeded(cudaSetDevice(before_));
 }
+
+namespace {
+
+// Begins a copy.
+void copy_async(void* to, const void* from, std::int64_t bytes, cudaMemcpyKind kind,
+                cudaStream_t stream, const char* what) {
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream), what);
+}
+
+// Of the current device.
+int attribute(cudaDeviceAttr which, const char* what) {
+  int device = 0, value = 0;
+  check(cudaGetDevice(&device), "finding the current device");
+  check(cudaDeviceGetAttribute(&value, which, device), what);
+  return value;
+}
+
+}  // namespace
 
 struct CudaRuntime::State {
   int device = 0;
@@ -43,8 +61,8 @@ struct CudaRuntime::State {
   std::int64_t spare_bytes = 0;
   std::optional<Cudnn> library;
 
-  // Destroys whatever exists, also after a constructor that failed half-way. Streams are waited for
-  // first: memory must not be freed under a copy.
+  // Destroys whatever exists, also after a constructor that failed half-way, but no memory under a
+  // copy: streams are waited for first.
   ~State() {
     const CurrentDevice current(device);
     for (const cudaStream_t stream : {copies, kernels}) {
@@ -87,23 +105,19 @@ CurrentDevice CudaRuntime::current() const { return CurrentDevice(state_->device
 void* CudaRuntime::allocate(std::int64_t bytes) {
   void* pointer = nullptr;
   const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
-  if (cudaMalloc(&pointer, size) != cudaSuccess) {
-    cudaGetLastError();  // reported here, with what is free
+  if (!succeeded(cudaMalloc(&pointer, size))) {  // reported here, with what is free
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     throw Error(ErrorKind::runtime, "out of memory on device ", state_->device, ": ",
-                format_bytes(static_cast<double>(bytes)), " wanted, ",
-                format_bytes(static_cast<double>(free)), " of ",
-                format_bytes(static_cast<double>(total)), " free",
-                Hint("lower --memory-limit, or use --backend cpu"));
+                format_bytes(bytes), " wanted, ", format_bytes(free), " of ", format_bytes(total),
+                " free", Hint("lower --memory-limit, or use --backend cpu"));
   }
   state_->memory.push_back(pointer);
   return pointer;
 }
 
 BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
-  // Linked to libcuda, the module would not load without a driver. 12000 is the version of the
-  // interface, which newer ones keep.
+  // Linked to libcuda, the module would not load without a driver. Newer ones keep version 12000.
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
   check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
@@ -153,13 +167,11 @@ void CudaRuntime::begin_upload(std::int64_t buffer) {
 }
 
 void CudaRuntime::upload(void* to, const void* from, std::int64_t bytes) {
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
-                        state_->copies),
-        "copying a block to the device");
+  copy_async(to, from, bytes, cudaMemcpyHostToDevice, state_->copies,
+             "copying a block to the device");
 }
 
-// The host waits: the caller may reuse the block's memory after this, and kernels that are started
-// from now on find the block there.
+// The caller may reuse the block's memory after this, and kernels that start then find the block.
 void CudaRuntime::end_upload() {
   check(cudaStreamSynchronize(state_->copies), "copying a block to the device");
 }
@@ -170,9 +182,8 @@ void CudaRuntime::end_compute(std::int64_t buffer) {
 }
 
 void CudaRuntime::download(void* to, const void* from, std::int64_t bytes) {
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
-                        state_->kernels),
-        "copying the sums from the device");
+  copy_async(to, from, bytes, cudaMemcpyDeviceToHost, state_->kernels,
+             "copying the sums from the device");
   check(cudaStreamSynchronize(state_->kernels), "computing on the device");
 }
 
@@ -188,9 +199,7 @@ void CudaRuntime::cudnn(const WgradProblem& problem, std::int64_t images, bool d
 }
 
 void CudaRuntime::copy(void* to, const void* from, std::int64_t bytes) {
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
-                        state_->kernels),
-        "copying on the device");
+  copy_async(to, from, bytes, cudaMemcpyDeviceToDevice, state_->kernels, "copying on the device");
 }
 
 // A library may allocate while it is recorded. What fails here fails again without a graph.
@@ -233,21 +242,14 @@ double CudaRuntime::time(const std::function<void()>& start) {
 cudaStream_t CudaRuntime::compute_stream() const { return state_->kernels; }
 
 bool CudaRuntime::copies_in_bulk() const {
-  int device = 0, major = 0, minor = 0;
-  check(cudaGetDevice(&device), "finding the current device");
-  for (const auto& [to, what] : {std::pair(&major, cudaDevAttrComputeCapabilityMajor),
-                                 std::pair(&minor, cudaDevAttrComputeCapabilityMinor)}) {
-    check(cudaDeviceGetAttribute(to, what, device), "finding the compute capability");
-  }
-  return major == 9 && minor == 0;
+  constexpr const char* kWhat = "finding the compute capability";
+  return attribute(cudaDevAttrComputeCapabilityMajor, kWhat) == 9 &&
+         attribute(cudaDevAttrComputeCapabilityMinor, kWhat) == 0;
 }
 
 int CudaRuntime::shared_bytes() const {
-  int device = 0, bytes = 0;
-  check(cudaGetDevice(&device), "finding the current device");
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-        "finding the shared memory of a thread block");
-  return bytes;
+  return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                   "finding the shared memory of a thread block");
 }
 
 }  // namespace convgrad::cuda

@@ -16,8 +16,10 @@ struct WgradProblem;  // .cu files need no more of it
 
 namespace convgrad::cuda {
 
-// Throws an Error(runtime) that names the call and has the driver's text. CUDA keeps an error until
-// it is asked for it, and would have the next kernel that starts fail: it is not kept behind this.
+// CUDA keeps an error until it is asked for it, and would have the next kernel that starts fail.
+// Behind these it is not kept. check() throws an Error(runtime) that names the call and has the
+// driver's text.
+bool succeeded(cudaError_t status);
 void check(cudaError_t status, std::string_view what);
 
 // Makes a device the calling thread's current one, while it lives. A failure is not reported here:

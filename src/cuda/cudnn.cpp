@@ -1,5 +1,4 @@
-// cudnn.cpp - see cudnn.hpp. The few declarations of cudnn.h that are needed are written out here,
-// so that it is not needed to build.
+// cudnn.cpp - see cudnn.hpp. The few declarations of cudnn.h that it would need are written out.
 #include "cuda/cudnn.hpp"
 
 #include <dlfcn.h>
@@ -8,10 +7,10 @@
 #include <array>
 #include <cstddef>
 #include <map>
-#include <memory>
 #include <vector>
 
 #include "base/messages.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad::cuda {
 namespace {
@@ -37,61 +36,51 @@ struct AlgorithmPerf {  // cudnnConvolutionBwdFilterAlgoPerf_t
   int reserved[3];
 };
 
-// Holds functions of libcudnn.so.9 by name. One load serves all computations.
+// Holds functions of libcudnn.so.9. One load serves all computations.
 struct Library {
-  void* handle = nullptr;
-  std::string missing;
+  void* const handle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+  std::string missing =
+      handle == nullptr ? "libcudnn.so.9 is not installed where the loader looks" : "";
 
-  Status (*create)(Handle*);
-  Status (*destroy)(Handle);
-  Status (*set_stream)(Handle, void*);
-  const char* (*error_string)(Status);
-  Status (*create_tensor)(Descriptor*);
-  Status (*set_tensor)(Descriptor, int, int, const int*, const int*);
-  Status (*destroy_tensor)(Descriptor);
-  Status (*create_filter)(Descriptor*);
-  Status (*set_filter)(Descriptor, int, int, int, const int*);
-  Status (*destroy_filter)(Descriptor);
-  Status (*create_convolution)(Descriptor*);
-  Status (*set_convolution)(Descriptor, int, const int*, const int*, const int*, int, int);
-  Status (*set_groups)(Descriptor, int);
-  Status (*set_math)(Descriptor, int);
-  Status (*destroy_convolution)(Descriptor);
-  Status (*find)(Handle, Descriptor, Descriptor, Descriptor, Descriptor, int, int*, AlgorithmPerf*);
-  Status (*backward_filter)(Handle, const void*, Descriptor, const void*, Descriptor, const void*,
-                            Descriptor, int, void*, std::size_t, const void*, Descriptor, void*);
-
-  template <typename Function>
-  void find_symbol(const char* name, Function*& function) {
-    if (handle == nullptr || !missing.empty()) return;
-    function = reinterpret_cast<Function*>(dlsym(handle, name));
-    if (function == nullptr) missing = cat("libcudnn.so.9 has no ", name);
-  }
-
-  Library() {
-    handle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) {
-      missing = "libcudnn.so.9 is not installed where the loader looks";
-      return;
+  // A function of any type, by name.
+  struct Function {
+    void* found;
+    template <typename Type>
+    operator Type*() const {
+      return reinterpret_cast<Type*>(found);
     }
-    find_symbol("cudnnCreate", create);
-    find_symbol("cudnnDestroy", destroy);
-    find_symbol("cudnnSetStream", set_stream);
-    find_symbol("cudnnGetErrorString", error_string);
-    find_symbol("cudnnCreateTensorDescriptor", create_tensor);
-    find_symbol("cudnnSetTensorNdDescriptor", set_tensor);
-    find_symbol("cudnnDestroyTensorDescriptor", destroy_tensor);
-    find_symbol("cudnnCreateFilterDescriptor", create_filter);
-    find_symbol("cudnnSetFilterNdDescriptor", set_filter);
-    find_symbol("cudnnDestroyFilterDescriptor", destroy_filter);
-    find_symbol("cudnnCreateConvolutionDescriptor", create_convolution);
-    find_symbol("cudnnSetConvolutionNdDescriptor", set_convolution);
-    find_symbol("cudnnSetConvolutionGroupCount", set_groups);
-    find_symbol("cudnnSetConvolutionMathType", set_math);
-    find_symbol("cudnnDestroyConvolutionDescriptor", destroy_convolution);
-    find_symbol("cudnnGetConvolutionBackwardFilterAlgorithm_v7", find);
-    find_symbol("cudnnConvolutionBackwardFilter", backward_filter);
+  };
+  Function find_symbol(const char* name) {
+    void* const found = missing.empty() ? dlsym(handle, name) : nullptr;
+    if (missing.empty() && found == nullptr) missing = cat("libcudnn.so.9 has no ", name);
+    return {found};
   }
+
+  template <typename... Parameters>
+  using Call = Status (*)(Parameters...);
+  Call<Handle*> create = find_symbol("cudnnCreate");
+  Call<Handle> destroy = find_symbol("cudnnDestroy");
+  Call<Handle, void*> set_stream = find_symbol("cudnnSetStream");
+  const char* (*error_string)(Status) = find_symbol("cudnnGetErrorString");
+  Call<Descriptor*> create_tensor = find_symbol("cudnnCreateTensorDescriptor");
+  Call<Descriptor, int, int, const int*, const int*> set_tensor =
+      find_symbol("cudnnSetTensorNdDescriptor");
+  Call<Descriptor> destroy_tensor = find_symbol("cudnnDestroyTensorDescriptor");
+  Call<Descriptor*> create_filter = find_symbol("cudnnCreateFilterDescriptor");
+  Call<Descriptor, int, int, int, const int*> set_filter =
+      find_symbol("cudnnSetFilterNdDescriptor");
+  Call<Descriptor> destroy_filter = find_symbol("cudnnDestroyFilterDescriptor");
+  Call<Descriptor*> create_convolution = find_symbol("cudnnCreateConvolutionDescriptor");
+  Call<Descriptor, int, const int*, const int*, const int*, int, int> set_convolution =
+      find_symbol("cudnnSetConvolutionNdDescriptor");
+  Call<Descriptor, int> set_groups = find_symbol("cudnnSetConvolutionGroupCount");
+  Call<Descriptor, int> set_math = find_symbol("cudnnSetConvolutionMathType");
+  Call<Descriptor> destroy_convolution = find_symbol("cudnnDestroyConvolutionDescriptor");
+  Call<Handle, Descriptor, Descriptor, Descriptor, Descriptor, int, int*, AlgorithmPerf*> find =
+      find_symbol("cudnnGetConvolutionBackwardFilterAlgorithm_v7");
+  Call<Handle, const void*, Descriptor, const void*, Descriptor, const void*, Descriptor, int,
+       void*, std::size_t, const void*, Descriptor, void*>
+      backward_filter = find_symbol("cudnnConvolutionBackwardFilter");
 };
 
 Library& library() {
@@ -112,42 +101,30 @@ int arithmetic_of(DType dtype) {
 }
 
 int data_type(DType dtype) {
-  switch (dtype) {
-    case DType::f16:
-      return kHalf;
-    case DType::bf16:
-      return kBfloat16;
-    case DType::f32:
-      return kFloat;
-    default:
-      return kDouble;
-  }
+  constexpr int kTypes[] = {kHalf, kBfloat16, kFloat, kDouble};
+  return kTypes[static_cast<std::size_t>(dtype)];
+}
+
+// Returns `first`, then a number of each spatial axis.
+std::vector<int> numbers_of(const WgradProblem& pb, std::int64_t SpatialAxis::*field,
+                            std::vector<int> first = {}) {
+  for (const std::int64_t number : per_axis(pb, field)) first.push_back(static_cast<int>(number));
+  return first;
 }
 
 // Sets extents n, c, (d,) h, w and the strides of a dense block. cuDNN names axes in that order
 // whatever the layout, and has the layout from the strides.
 void describe_tensor(Descriptor descriptor, const WgradProblem& pb, std::int64_t images,
                      std::int64_t channels, std::int64_t SpatialAxis::*extent) {
-  std::vector<int> dims = {static_cast<int>(images), static_cast<int>(channels)};
-  for (int a = 3 - pb.spatial_rank(); a < 3; ++a) {
-    dims.push_back(static_cast<int>(pb.axis[static_cast<std::size_t>(a)].*extent));
+  const std::vector<int> dims =
+      numbers_of(pb, extent, {static_cast<int>(images), static_cast<int>(channels)});
+  const Strides dense =
+      box_strides(pb, channels, {pb.axis[0].*extent, pb.axis[1].*extent, pb.axis[2].*extent});
+  std::vector<int> strides = {static_cast<int>(dense.n), static_cast<int>(dense.c)};
+  for (std::size_t a = 5 - dims.size(); a < 3; ++a) {
+    strides.push_back(static_cast<int>(dense.spatial[a]));
   }
-  std::vector<int> strides(dims.size());
-  std::int64_t step = 1;
-  if (pb.channels_last) {
-    strides[1] = 1;
-    step = channels;
-  }
-  for (std::size_t i = dims.size(); i-- > 2;) {
-    strides[i] = static_cast<int>(step);
-    step *= dims[i];
-  }
-  if (!pb.channels_last) {
-    strides[1] = static_cast<int>(step);
-    step *= channels;
-  }
-  strides[0] = static_cast<int>(step);
-  if (step * images > 0x7fffffff) {
+  if (dense.n * images > 0x7fffffff) {
     throw Error(ErrorKind::unavailable,
                 "--algorithm: cudnn counts elements in 32 bits; lower --memory-limit for smaller "
                 "blocks, or use another");
@@ -172,7 +149,29 @@ struct Cudnn::State {
   std::map<std::int64_t, Workspace> chosen;
 
   // Returns the first algorithm for what has been described that may be taken.
-  AlgorithmPerf choose(const WgradProblem& pb, bool deterministic, std::int64_t most_bytes) const;
+  AlgorithmPerf choose(const WgradProblem& pb, bool deterministic, std::int64_t most_bytes) const {
+    std::array<AlgorithmPerf, kMaxAlgorithms> found{};
+    int count = 0;
+    // cuDNN's heuristics measure nothing, so they give the same answer in every run.
+    check(library().find(handle, x, dy, convolution, dw, kMaxAlgorithms, &count, found.data()),
+          "choosing an algorithm");
+    std::size_t too_large = 0;  // the least workspace of those that are
+    for (int i = 0; i < count; ++i) {
+      const AlgorithmPerf& perf = found[static_cast<std::size_t>(i)];
+      if (perf.status != 0) continue;
+      if (deterministic && perf.determinism != kDeterministic) continue;
+      if (pb.dtype == DType::f32 && perf.math_type != arithmetic_of(pb.dtype)) continue;
+      if (static_cast<std::int64_t>(perf.memory) <= most_bytes) return perf;
+      too_large = too_large == 0 ? perf.memory : std::min(too_large, perf.memory);
+    }
+    if (too_large > 0) {
+      throw Error(ErrorKind::unavailable, "--algorithm: cuDNN needs a workspace of ",
+                  format_bytes(too_large), ", and ", format_bytes(most_bytes),
+                  " are left; raise --memory-limit, or use another");
+    }
+    throw Error(ErrorKind::unavailable, "--algorithm: cuDNN has no ",
+                deterministic ? "deterministic " : "", "algorithm for ", describe(pb));
+  }
 
   // Destroys whatever exists, also after a constructor that failed half-way.
   ~State() {
@@ -199,32 +198,6 @@ Cudnn::Cudnn() : state_(std::make_unique<State>()) {
 
 Cudnn::~Cudnn() = default;
 
-AlgorithmPerf Cudnn::State::choose(const WgradProblem& pb, bool deterministic,
-                                   std::int64_t most_bytes) const {
-  std::array<AlgorithmPerf, kMaxAlgorithms> found{};
-  int count = 0;
-  // cuDNN's heuristics measure nothing, so they give the same answer in every run.
-  check(library().find(handle, x, dy, convolution, dw, kMaxAlgorithms, &count, found.data()),
-        "choosing an algorithm");
-  std::size_t too_large = 0;  // the least workspace of those that are
-  for (int i = 0; i < count; ++i) {
-    const AlgorithmPerf& perf = found[static_cast<std::size_t>(i)];
-    if (perf.status != 0) continue;
-    if (deterministic && perf.determinism != kDeterministic) continue;
-    if (pb.dtype == DType::f32 && perf.math_type != arithmetic_of(pb.dtype)) continue;
-    if (static_cast<std::int64_t>(perf.memory) <= most_bytes) return perf;
-    too_large = too_large == 0 ? perf.memory : std::min(too_large, perf.memory);
-  }
-  if (too_large > 0) {
-    throw Error(ErrorKind::unavailable, "--algorithm: cuDNN needs a workspace of ",
-                format_bytes(static_cast<double>(too_large)), ", and ",
-                format_bytes(static_cast<double>(most_bytes)),
-                " are left; raise --memory-limit, or use another");
-  }
-  throw Error(ErrorKind::unavailable, "--algorithm: cuDNN has no ",
-              deterministic ? "deterministic " : "", "algorithm for ", describe(pb));
-}
-
 void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, bool deterministic,
                             const void* x, const void* dy, void* dw, void* stream,
                             std::int64_t most_bytes,
@@ -234,25 +207,19 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, bool de
   check(lib.set_stream(s.handle, stream), "taking a stream");
   describe_tensor(s.x, pb, images, pb.C, &SpatialAxis::in);
   describe_tensor(s.dy, pb, images, pb.K, &SpatialAxis::out);
-  std::vector<int> filter = {static_cast<int>(pb.K), static_cast<int>(pb.group_c())};
-  std::vector<int> pads, strides, dilations;
-  for (int a = 3 - pb.spatial_rank(); a < 3; ++a) {
-    const SpatialAxis& axis = pb.axis[static_cast<std::size_t>(a)];
-    filter.push_back(static_cast<int>(axis.taps));
-    pads.push_back(static_cast<int>(axis.pad_before));
-    strides.push_back(static_cast<int>(axis.stride));
-    dilations.push_back(static_cast<int>(axis.dilation));
-  }
+  const std::vector<int> filter =
+      numbers_of(pb, &SpatialAxis::taps, {static_cast<int>(pb.K), static_cast<int>(pb.group_c())});
   check(lib.set_filter(s.dw, data_type(pb.dtype), pb.channels_last ? kNhwc : kNchw,
                        static_cast<int>(filter.size()), filter.data()),
         "describing the filter");
   const int compute = pb.dtype == DType::f64 ? kDouble : kFloat;
-  check(lib.set_convolution(s.convolution, pb.spatial_rank(), pads.data(), strides.data(),
-                            dilations.data(), kCrossCorrelation, compute),
+  check(lib.set_convolution(
+            s.convolution, pb.spatial_rank(), numbers_of(pb, &SpatialAxis::pad_before).data(),
+            numbers_of(pb, &SpatialAxis::stride).data(),
+            numbers_of(pb, &SpatialAxis::dilation).data(), kCrossCorrelation, compute),
         "describing the convolution");
   check(lib.set_groups(s.convolution, static_cast<int>(pb.groups)), "setting groups");
-  const int arithmetic = arithmetic_of(pb.dtype);
-  check(lib.set_math(s.convolution, arithmetic), "setting the arithmetic");
+  check(lib.set_math(s.convolution, arithmetic_of(pb.dtype)), "setting the arithmetic");
   if (s.chosen.count(images) == 0) {
     const AlgorithmPerf algorithm = s.choose(pb, deterministic, most_bytes);
     void* memory =

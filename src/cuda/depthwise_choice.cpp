@@ -8,17 +8,17 @@
 #include <numeric>
 #include <optional>
 
+#include "base/integers.hpp"
+
 namespace convgrad::cuda {
 namespace {
 
-// A warp's float32 sums of float32 data have at most so many pixels, as a chunk of other kernels
-// has: the rest of a chunk is other warps'.
+// A warp's float32 sums of float32 have at most so many pixels; the rest of a chunk is others'.
 constexpr std::int64_t kMostChain = kChunkPixels;
 constexpr std::int64_t kMost32 = 2048;  // pixels of a chunk of float32
 
-std::int64_t item_bytes(const WgradProblem& problem) { return dtype_bytes(problem.dtype); }
 std::int64_t vector_items(const WgradProblem& problem) {
-  return kVectorBytes / item_bytes(problem);
+  return kVectorBytes / dtype_bytes(problem.dtype);
 }
 
 Divider divider(int divisor) {
@@ -31,9 +31,10 @@ DepthwiseChoice variant_of(const WgradProblem& problem) {
   DepthwiseChoice choice{};
   const auto R = static_cast<int>(problem.axis[1].taps), S = static_cast<int>(problem.axis[2].taps);
   const auto C = static_cast<int>(problem.group_c());
+  const int most = std::max(R, S);
   choice.c = C > 1 ? 4 : 1;
-  choice.r = choice.s = choice.c == 4 || std::max(R, S) <= 3 ? 3 : std::max(R, S) <= 5 ? 5 : 7;
-  choice.wide = C == 1 && problem.group_k() == 1 && item_bytes(problem) == 2 ? 2 : 1;
+  choice.r = choice.s = choice.c == 4 || most <= 3 ? 3 : most <= 5 ? 5 : 7;
+  choice.wide = C == 1 && problem.group_k() == 1 && dtype_bytes(problem.dtype) == 2 ? 2 : 1;
   choice.r_tiles = ceil_div(R, choice.r);
   choice.s_tiles = ceil_div(S, choice.s);
   choice.c_tiles = ceil_div(C, choice.c);
@@ -47,14 +48,14 @@ std::size_t sum_bytes(const WgradProblem& problem, const DepthwiseChoice& choice
 
 // Panels are as even as whole vectors let them be.
 int widest_panel(const WgradProblem& problem, const DepthwiseChoice& choice) {
-  const std::int64_t most = kWarp * choice.wide, whole = vector_items(problem);
+  const std::int64_t most = kWarp * choice.wide;
   const std::int64_t even = ceil_div(problem.K, ceil_div(problem.K, most));
-  return static_cast<int>(ceil_div(even, whole) * whole);
+  return static_cast<int>(round_up(even, vector_items(problem)));
 }
 
 // Counts the vectors of a pixel of x that the groups of any panel lie in.
 int x_vectors(const WgradProblem& problem, const DepthwiseChoice& choice, int panel) {
-  const ChannelChoice channels = depthwise_channels(problem).first;
+  const ChannelChoice channels = depthwise_channels(problem).x;
   const std::int64_t apart =
       channels.packs && channels.groups > 1 ? channels.pitch : problem.group_c();
   const std::int64_t K = problem.group_k(), whole = vector_items(problem);
@@ -66,13 +67,12 @@ int x_vectors(const WgradProblem& problem, const DepthwiseChoice& choice, int pa
 }
 
 Lines lines_of(int vectors, int columns, int planes) {
-  const int bytes = planes * columns * vectors * kVectorBytes;
-  return {vectors, vectors * kVectorBytes, columns,
-          ceil_div(bytes, kBulkAlignment) * kBulkAlignment, divider(vectors)};
+  const int pitch = vectors * kVectorBytes;
+  const std::int64_t line_bytes = round_up(planes * columns * pitch, kBulkAlignment);
+  return {vectors, pitch, columns, static_cast<int>(line_bytes), divider(vectors)};
 }
 
-// Counts the lines between the first of a step and the last of the one that is copied with it, in
-// runs of so many steps.
+// Counts the lines from a step's first to the last that is copied with it, in runs of these steps.
 int most_slots(const LineLayout& l, int steps_of_run, std::int64_t steps) {
   int most = 0;
   for (int first = 0; first < std::min<std::int64_t>(steps_of_run, steps); ++first) {
@@ -85,55 +85,51 @@ int most_slots(const LineLayout& l, int steps_of_run, std::int64_t steps) {
   return most;
 }
 
+// Counts the lines of x that a step adds to those of the one before.
+int new_lines(const LineLayout& l) { return std::min(l.window, l.rows * l.row_step); }
+
 // What a layout is made for: the variant, and chunks in outputs.
 struct Steps {
   const WgradProblem& problem;
   const DepthwiseChoice& choice;
-  int unit_rows;
+  const Axis h = axis_of(problem.axis[1]), w = axis_of(problem.axis[2]);
+  LineKind kind = LineKind::any;
+  int unit_rows = 1;
   std::int64_t planes;
   int rows, last_rows, columns;  // of a full chunk, and of the last along its axis
 
   Steps(const WgradProblem& of, const DepthwiseChoice& variant, const ChunkGrid& grid)
       : problem(of), choice(variant) {
     const Chunks chunks = chunks_of(grid);
-    const auto last = [&](int a) {
-      return chunks.extent[a] - (chunks.pieces[a] - 1) * chunks.full[a + 1];
-    };
     planes = std::int64_t{chunks.full[0]} * chunks.full[1];
     rows = chunks.full[2];
-    last_rows = std::max(last(1), 1);
+    last_rows = std::max(chunks.extent[1] - (chunks.pieces[1] - 1) * rows, 1);
     columns = chunks.full[3];
-    unit_rows = kind() == LineKind::dense ? strip_rows(sum_bytes(problem, choice)) : 1;
-  }
-  LineKind kind() const {
-    const SpatialAxis &h = problem.axis[1], &w = problem.axis[2];
-    const auto plain = [](const SpatialAxis& axis) { return axis.taps == 1 || axis.dilation == 1; };
-    if (plain(h) && plain(w) && h.stride == 1 && w.stride == 1) return LineKind::dense;
-    return plain(w) && w.stride == 2 ? LineKind::twice : LineKind::any;
+    if (w.dilation == 1 && w.stride == 2) kind = LineKind::twice;
+    if (h.dilation == 1 && w.dilation == 1 && h.stride == 1 && w.stride == 1) {
+      kind = LineKind::dense;
+      unit_rows = strip_rows(sum_bytes(problem, choice));
+    }
   }
 
   void set_rows(LineLayout& l) const {
-    const SpatialAxis& h = problem.axis[1];
-    const auto taps = static_cast<int>(std::min<std::int64_t>(h.taps, choice.r));
-    const std::int64_t dilation = h.taps > 1 ? h.dilation : 1, reach = (taps - 1) * dilation + 1;
-    l.row_taps = taps;
-    l.apart_rows = l.kind != LineKind::dense && (h.stride > taps || reach > 16);
-    l.row_step = l.apart_rows ? taps : static_cast<int>(h.stride);
-    l.row_tap = l.apart_rows ? 1 : static_cast<int>(dilation);
-    l.window = (l.rows - 1) * l.row_step + (taps - 1) * l.row_tap + 1;
+    l.row_taps = std::min(h.taps, choice.r);
+    const int reach = (l.row_taps - 1) * h.dilation + 1;
+    l.apart_rows = l.kind != LineKind::dense && (h.stride > l.row_taps || reach > 16);
+    l.row_step = l.apart_rows ? l.row_taps : h.stride;
+    l.row_tap = l.apart_rows ? 1 : h.dilation;
+    l.window = (l.rows - 1) * l.row_step + (l.row_taps - 1) * l.row_tap + 1;
   }
   // Returns the columns of x in a plane's line.
   int set_columns(LineLayout& l) const {
-    const SpatialAxis& w = problem.axis[2];
-    const auto taps = static_cast<int>(std::min<std::int64_t>(w.taps, choice.s));
-    const std::int64_t dilation = w.taps > 1 ? w.dilation : 1;
-    l.column_taps = taps;
+    l.column_taps = std::min(w.taps, choice.s);
     if (l.kind == LineKind::dense) return l.columns + choice.s - 1;
     if (l.kind == LineKind::twice) return 2 * l.columns + choice.s - 2;
-    const std::int64_t near = l.columns + (taps - 1) * dilation;
-    l.apart_columns = w.stride > 1 || near > std::int64_t{l.columns} * taps;
-    l.column_tap = l.apart_columns ? l.columns : static_cast<int>(dilation);
-    return static_cast<int>(l.apart_columns ? std::int64_t{l.columns} * taps : near);
+    const int near = l.columns + (l.column_taps - 1) * w.dilation,
+              apart = l.columns * l.column_taps;
+    l.apart_columns = w.stride > 1 || near > apart;
+    l.column_tap = l.apart_columns ? l.columns : w.dilation;
+    return l.apart_columns ? apart : near;
   }
 
   std::int64_t count(const LineLayout& l, int of_rows) const {
@@ -148,8 +144,7 @@ struct Steps {
   double cost(const LineLayout& l) const {
     const double taps = choice.r * choice.s * choice.c * choice.wide;
     const double vectors =
-        (std::min(l.window, l.rows * l.row_step) * l.x.line_bytes + l.rows * l.dy.line_bytes) /
-        double{kVectorBytes};
+        (new_lines(l) * l.x.line_bytes + l.rows * l.dy.line_bytes) / double{kVectorBytes};
     return static_cast<double>(count(l, rows)) *
            (strips_of_warp(l) * l.unit_rows * kStrip * 1.7 * taps + vectors / 16 + 300);
   }
@@ -160,7 +155,7 @@ struct Steps {
   // The layout of these steps, if memory has room.
   std::optional<LineLayout> layout(int panel, int of_planes, int units, int strips) const {
     LineLayout l{};
-    l.kind = kind();
+    l.kind = kind;
     l.panel = panel;
     l.planes = of_planes;
     l.row_units = units;
@@ -170,7 +165,7 @@ struct Steps {
     l.columns = strips * kStrip;
     set_rows(l);
     l.x = lines_of(x_vectors(problem, choice, panel), set_columns(l), of_planes);
-    l.dy = lines_of(static_cast<int>(ceil_div(panel * item_bytes(problem), std::int64_t{16})),
+    l.dy = lines_of(static_cast<int>(ceil_div<std::int64_t>(panel, vector_items(problem))),
                     l.columns, of_planes);
     for (const int some : {rows, last_rows}) {
       const std::int64_t steps = count(l, some);
@@ -209,7 +204,7 @@ struct Steps {
 
 // Chooses into how many parts lines are cut, so that warps have alike many.
 void set_parts(LineLayout& l) {
-  const int lines = (std::min(l.window, l.rows * l.row_step) + l.rows) * l.planes;
+  const int lines = (new_lines(l) + l.rows) * l.planes;
   const int vectors = std::max(l.x.columns * l.x.vectors, l.dy.columns * l.dy.vectors);
   int least = std::numeric_limits<int>::max();
   for (int parts = 1; parts <= kDepthwiseWarps; ++parts) {
@@ -225,9 +220,8 @@ LineLayout layout_of(const WgradProblem& problem, const DepthwiseChoice& choice,
   const Steps steps(problem, choice, grid);
   int panel = widest_panel(problem, choice);
   std::optional<LineLayout> found = steps.best(panel);
-  const auto whole = static_cast<int>(vector_items(problem));
-  while (!found && panel > whole) {
-    panel = ceil_div(ceil_div(panel, 2), whole) * whole;
+  while (!found && panel > vector_items(problem)) {
+    panel = static_cast<int>(round_up(ceil_div(panel, 2), vector_items(problem)));
     found = steps.best(panel);
   }
   LineLayout l = found.value();
@@ -244,7 +238,7 @@ LineLayout layout_of(const WgradProblem& problem, const DepthwiseChoice& choice,
 // take 1.6 times its share of the memory's bytes.
 double estimated_clocks(const WgradProblem& problem, const DepthwiseChoice& choice,
                         const ChunkGrid& grid, int panel) {
-  constexpr double kProcessors = 132, kBytes = 1765;  // a clock
+  constexpr double kProcessors = kMultiprocessors, kBytes = 1765;  // a clock
   const Chunks chunks = chunks_of(grid);
   double in = chunks.full[0], pixels = in;  // of x and of dy
   bool strides = false;
@@ -262,7 +256,7 @@ double estimated_clocks(const WgradProblem& problem, const DepthwiseChoice& choi
   const double blocks = chunk_count * tiles, rounds = std::ceil(blocks / (2 * kProcessors));
   const double of_one = blocks > kProcessors ? 2 * rounds : 1;  // blocks of a multiprocessor
   const double share = of_one * kProcessors / blocks;           // 1: all have alike much
-  const double bytes = chunk_count * channels(item_bytes(problem)) *
+  const double bytes = chunk_count * channels(dtype_bytes(problem.dtype)) *
                        (in * channels(problem.C) + pixels * channels(problem.K));
   const double taps = choice.r * choice.s * choice.c;
   const double products = pixels * choice.wide * (strides ? 2.4 * taps + 3 : 1.5 * taps + 4);
@@ -277,7 +271,7 @@ double estimated_clocks(const WgradProblem& problem, const DepthwiseChoice& choi
 
 }  // namespace
 
-std::pair<ChannelChoice, ChannelChoice> depthwise_channels(const WgradProblem& problem) {
+ChannelChoices depthwise_channels(const WgradProblem& problem) {
   const auto whole = [&](ChannelChoice choice, std::int64_t channels) {
     choice.packs = choice.packs || channels % vector_items(problem) != 0;
     return choice;
@@ -339,31 +333,9 @@ bool lines_are_boxes(const LineLayout& l, const BlockParams& work, int item_byte
 
 // A warp starts up to four copies of a step: its own instructions delay the block.
 int log_copiers(const LineLayout& l) {
-  const int lines = std::min(l.window, l.rows * l.row_step) + l.rows;
   int log = 0;
-  while (2 << log <= kDepthwiseWarps && 4 << log < lines) ++log;
+  while (2 << log <= kDepthwiseWarps && 4 << log < new_lines(l) + l.rows) ++log;
   return log;
-}
-
-BulkMap lines_map(const View& view, std::int64_t images, int item_bytes, const Lines& lines,
-                  int planes) {
-  BulkMap map{};
-  map.data = view.data;
-  map.item_bytes = item_bytes;
-  map.extent[0] = view.spatial[2];
-  map.stride[0] = 1;
-  for (int a = 0; a < 3; ++a) {  // w, h, d
-    map.extent[1 + a] = view.hi[2 - a] - view.lo[2 - a];
-    map.stride[1 + a] = view.spatial[2 - a];
-  }
-  map.extent[4] = images;
-  map.stride[4] = view.n_stride;
-  map.box[0] = lines.pitch / item_bytes;
-  map.box[1] = lines.columns;
-  map.box[2] = map.box[3] = 1;
-  map.box[4] = planes;
-  for (int& step : map.step) step = 1;
-  return map;
 }
 
 }  // namespace convgrad::cuda

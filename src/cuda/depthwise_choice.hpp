@@ -1,8 +1,6 @@
 // depthwise_choice.hpp - chooses the chunks, panels and steps of depthwise.hpp, by the shape alone.
 #pragma once
 
-#include <utility>
-
 #include "cuda/choices.hpp"
 #include "cuda/kernels/depthwise.hpp"
 
@@ -17,21 +15,17 @@ struct DepthwiseChoice {
 DepthwiseChoice depthwise_choice(const WgradProblem& problem);
 
 // How it wants the channels of x and dy: pixels are whole vectors.
-std::pair<ChannelChoice, ChannelChoice> depthwise_channels(const WgradProblem& problem);
+ChannelChoices depthwise_channels(const WgradProblem& problem);
 
 // Chunks are as long as the accuracy of the dtype lets them be, unless shorter ones, which are more
 // thread blocks, take less time on a device of 132 multiprocessors.
 ChunkGrid depthwise_chunks(const WgradProblem& problem);
 
-// Makes the rings as small as devices without asynchronous copies have memory for. Steps are the
-// same, and so are the bits.
+// Makes rings as small as devices without asynchronous copies have memory for: no bit changes.
 void copy_none_ahead(LineLayout& layout);
 
-// Tells whether each line is one box of x or dy (bulk.hpp), and all in it that is not the chunk's
-// is outside, or not looked at.
+// Tells whether each line is a box of x or dy (bulk.hpp), in which nobody looks at other chunks'.
 bool lines_are_boxes(const LineLayout& layout, const BlockParams& work, int item_bytes);
 int log_copiers(const LineLayout& layout);
-BulkMap lines_map(const View& view, std::int64_t images, int item_bytes, const Lines& lines,
-                  int planes);
 
 }  // namespace convgrad::cuda

@@ -9,13 +9,7 @@
 namespace convgrad {
 namespace {
 
-struct Loaded {
-  const cuda::Module* module = nullptr;
-  std::string why_none;  // a clause, without a module
-};
-
 #ifdef CONVGRAD_HAS_CUDA
-
 // Structs are passed as they are in memory: a module of another build would misread them.
 bool is_ours(const void* offers) {
   const auto* const found = static_cast<const cuda::Module*>(offers);
@@ -23,23 +17,19 @@ bool is_ours(const void* offers) {
   return found->version == expected.version && found->plan_bytes == expected.plan_bytes;
 }
 
-Loaded load() {
-  const LoadedModule loaded =
-      load_module("convgrad_cuda.so", cuda::kModuleSymbol, RTLD_NOW | RTLD_LOCAL, is_ours);
-  return {static_cast<const cuda::Module*>(loaded.offers), loaded.why_none};
+LoadedModule load() {
+  return load_module("convgrad_cuda.so", cuda::kModuleSymbol, RTLD_NOW | RTLD_LOCAL, is_ours);
 }
-
 #else
-
-Loaded load() { return {nullptr, "this convgrad was built without the CUDA Toolkit"}; }
-
+LoadedModule load() { return {nullptr, "this convgrad was built without the CUDA Toolkit"}; }
 #endif
 
 // It is loaded once: what CUDA says of devices does not change while a program runs.
-const Loaded& loaded() {
-  static const Loaded once = load();
+const LoadedModule& loaded() {
+  static const LoadedModule once = load();
   return once;
 }
+const cuda::Module* module_if_any() { return static_cast<const cuda::Module*>(loaded().offers); }
 
 template <typename... Parts>
 Error unavailable(const Parts&... parts) {
@@ -47,27 +37,8 @@ Error unavailable(const Parts&... parts) {
 }
 
 const cuda::Module& module() {
-  if (loaded().module != nullptr) return *loaded().module;
+  if (module_if_any() != nullptr) return *module_if_any();
   throw unavailable("--backend cuda: ", loaded().why_none, Hint("use --backend cpu"));
-}
-
-}  // namespace
-
-CudaInfo cuda_info() {
-  if (loaded().module != nullptr) return loaded().module->info();
-  CudaInfo info;
-  info.why_none = loaded().why_none;
-  return info;
-}
-
-namespace {
-
-// A device that others hold alone, or whose memory is full, is there but not available.
-Feasible<Device> started(Device device) {
-  const Feasible<std::int64_t> free = module().free_bytes(device.number);
-  if (!free) return unavailable("--device ", device.number, ": ", free.why_not());
-  device.free_bytes = *free;
-  return device;
 }
 
 // Throws here what the module returns.
@@ -89,19 +60,30 @@ class LoadedSum final : public DeviceSum {
 
 }  // namespace
 
+CudaInfo cuda_info() {
+  if (module_if_any() != nullptr) return module().info();
+  CudaInfo info;
+  info.why_none = loaded().why_none;
+  return info;
+}
+
 Feasible<Device> find_cuda_device(int number) {
-  const CudaInfo info = cuda_info();
+  CudaInfo info = cuda_info();
   if (info.devices.empty()) {
     return unavailable("--backend cuda: ", info.why_none, Hint("use --backend cpu"));
   }
-  for (const Device& device : info.devices) {
+  for (Device& device : info.devices) {
     if (device.number != number) continue;
     if (device.major * 10 + device.minor < 75) {
       return unavailable("--device ", number, ": ", device.name, " has compute capability ",
                          device.major, ".", device.minor, ", expected 7.5 or newer",
                          Hint("use --backend cpu"));
     }
-    return started(device);
+    // A device that others hold alone, or whose memory is full, is there but not available.
+    const Feasible<std::int64_t> free = module().free_bytes(number);
+    if (!free) return unavailable("--device ", number, ": ", free.why_not());
+    device.free_bytes = *free;
+    return device;
   }
   return unavailable("--device ", number, ": the numbers of CUDA devices are 0 to ",
                      info.devices.size() - 1);
@@ -118,7 +100,7 @@ Buffer pinned_buffer(std::int64_t bytes, const char* what, int device) {
 }
 
 std::string why_no_cudnn() {
-  return loaded().module != nullptr ? loaded().module->cudnn_missing() : loaded().why_none;
+  return module_if_any() != nullptr ? module().cudnn_missing() : loaded().why_none;
 }
 
 }  // namespace convgrad

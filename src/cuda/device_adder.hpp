@@ -34,9 +34,12 @@ class DeviceAdder final : public DeviceSum {
     partials_ = runtime_.allocate(std::max<std::int64_t>(need.partials, 8));
     dw_ = runtime_.allocate(need.sums);
     const Schedule& schedule = plan_.schedule;
-    if (schedule.blocks.count == 1 &&
-        schedule.nodes == std::vector{Range{0, schedule.slices.count()}}) {
-      cluster_ = added_slices(cuda_.kernel->name, plan_.problem, schedule.slices);
+    const std::int64_t slices = schedule.slices.count();
+    // No device has run clusters of several, so the kernel that `auto` takes has none.
+    const bool may = slices == 1 || cuda_.kernel->name == "cuda_wgmma_bf16x3";
+    if (may && is_wgmma(cuda_.kernel->name) && schedule.blocks.count == 1 &&
+        schedule.nodes == std::vector{Range{0, slices}}) {
+      cluster_ = cluster_of(taps_choice(plan_.problem), schedule.slices);
     }
     for (std::int64_t buffer = 0; buffer < need.buffers; ++buffer) {
       x_[buffer] = runtime_.allocate(need.x_block);
@@ -86,15 +89,14 @@ class DeviceAdder final : public DeviceSum {
       return sums;
     }
     const auto current = runtime_.current();
-    // A node's slices alone have the tree that they are in the whole, so partial gradients of
-    // several machines add up to the same bits.
+    // Alone, a node's slices have the tree that they are in the whole: parts add up to its bits.
     add_slices(plan_.schedule.nodes[node], DType::f64);
     runtime_.download(sums, dw_, count * 8);
     return sums;
   }
 
   double time_replay() override {
-    if (last_slices_ == 0) return 0;
+    if (last_.slices == 0) return 0;
     const auto current = runtime_.current();
     if (copies_.empty()) copy_block();
     const std::size_t runs = std::max(copies_.size(), kReplays);
@@ -113,40 +115,59 @@ class DeviceAdder final : public DeviceSum {
   // Copies the last block so many times that each copy has left the caches when its turn comes
   // again, or as often as the memory has room for.
   void copy_block() {
-    const auto aligned = [](std::int64_t bytes) {
-      return ceil_div<std::int64_t>(bytes, 256) * 256;
-    };
     const DeviceMemory& need = cuda_.memory;
-    const std::int64_t x = aligned(need.x_block), bytes = x + aligned(need.dy_block);
+    const std::int64_t x = round_up(need.x_block, 256), bytes = x + round_up(need.dy_block, 256);
     const std::int64_t copies = std::clamp<std::int64_t>(
         std::min(ceil_div(kRotatedBytes, bytes), (need.limit - need.total()) / bytes), 0, 1000);
     auto* to = static_cast<std::byte*>(runtime_.allocate(copies * bytes));
-    copies_.push_back(last_work_);
+    copies_.push_back(last_);
     for (std::int64_t i = 0; i < copies; ++i, to += bytes) {
-      BlockParams copy = last_work_;
-      runtime_.copy(to, copy.x.data, need.x_block);
-      runtime_.copy(to + x, copy.dy.data, need.dy_block);
-      copy.x.data = to;
-      copy.dy.data = to + x;
+      BlockWork copy = last_;
+      runtime_.copy(to, copy.params.x.data, need.x_block);
+      runtime_.copy(to + x, copy.params.dy.data, need.dy_block);
+      copy.params.x.data = to;
+      copy.params.dy.data = to + x;
       copies_.push_back(copy);
     }
   }
 
-  void replay(const BlockParams& work) {
-    const std::string_view kernel = cuda_.kernel->name;
-    const WgradProblem& pb = plan_.problem;
-    if (!cuda_.kernel->is_exact) {
-      return compute_cudnn(runtime_, kernel, pb, work, last_images_, packed_);
-    }
-    launch_block(runtime_, kernel, pb, work, last_slices_, last_images_, packed_,
-                 {dw_, pb.out_dtype, cluster_});
-    add_slices({0, plan_.schedule.slices.count()}, pb.out_dtype);
+  void replay(const BlockWork& block) {
+    if (!cuda_.kernel->is_exact) return launch_of(block).compute_cudnn();
+    launch_of(block).run({dw_, plan_.problem.out_dtype, cluster_});
+    add_slices({0, plan_.schedule.slices.count()}, plan_.problem.out_dtype);
   }
 
-  // Adds the partial gradients of these slices to dw_, rounded to the dtype.
+  BlockLaunch<Runtime> launch_of(const BlockWork& block) {
+    return {runtime_, cuda_.kernel->name, plan_.problem, block, packed_};
+  }
+
+  // Adds the partial gradients of these slices, or clusters of all, to dw_, rounded to the dtype.
   void add_slices(Range slices, DType dtype) {
-    launch_sum(runtime_, cuda_.kernel->name, plan_.problem, plan_.schedule.slices, slices,
-               partials_, {dw_, dtype, cluster_});
+    const SliceGrid& all = plan_.schedule.slices;
+    if (cluster_ == all.count()) return;
+    const auto* const bytes = static_cast<const std::byte*>(partials_);
+    const auto add_dense = [&]<typename Acc>(Acc, const std::byte* from, std::int64_t count) {
+      launch_tree<DenseSums<Acc>>(runtime_, {plan_.problem.dw_count()}, from, count, dw_, dtype);
+    };
+    if (!is_wgmma(cuda_.kernel->name)) {
+      const auto* const first = bytes + slices.begin * plan_.problem.dw_count() * 8;
+      return plan_.problem.dtype == DType::f64 ? add_dense(double{}, first, slices.size())
+                                               : add_dense(float{}, first, slices.size());
+    }
+    const TapsChoice choice = taps_choice(plan_.problem);
+    const TapsLayout layout = with_slices(choice, all);
+    if (cluster_ > 0)
+      return add_dense(double{}, bytes + layout.total_bytes, all.count() / cluster_);
+    with_taps_body<Float16>(choice.kind, [&]<class Body>() {
+      const auto run = [&]<typename Number>(Number) {
+        const std::int64_t first = slices.begin * layout.slice_sums * int{sizeof(Number)};
+        launch_tree<TapsSums<Body, Number>>(
+            runtime_, {layout, shape_of(choice.problem)},
+            bytes + first + (layout.has_totals ? layout.total_bytes : 0), slices.size(), dw_,
+            dtype);
+      };
+      layout.has_totals ? run(double{}) : run(float{});
+    });
   }
 
   // Copies a part of a tensor to the device, where it is dense, in C order. It goes in pieces that
@@ -167,50 +188,38 @@ class DeviceAdder final : public DeviceSum {
       runtime_.upload(destination, region.piece(), region.piece_bytes());
       destination += region.piece_bytes();
     }
-    const Strides dense =
-        box_strides(pb, channels, {spatial[0].size(), spatial[1].size(), spatial[2].size()});
     View view{};
-    view.data = to;
-    view.n_stride = dense.n;
-    view.c_stride = dense.c;
-    view.group_stride = channels / pb.groups * dense.c;
-    view.base = -images.begin * dense.n;
     for (std::size_t a = 0; a < 3; ++a) {
-      view.spatial[a] = dense.spatial[a];
-      view.base -= spatial[a].begin * dense.spatial[a];
       view.lo[a] = static_cast<int>(spatial[a].begin);
       view.hi[a] = static_cast<int>(spatial[a].end);
     }
+    const Strides dense =
+        box_strides(pb, channels, {spatial[0].size(), spatial[1].size(), spatial[2].size()});
+    set_dense(view, to, dense, images.begin);
+    view.group_stride = channels / pb.groups * dense.c;
     return view;
   }
 
   // Runs kernels for the slices that have chunks in the block, in one launch from the first to the
   // last, as thread blocks of slices without any end at once.
   void run_slices(BlockParams& work, Range chunks, Range images) {
-    work.chunks = chunks_of(plan_.schedule.chunks);
-    work.chunk_count = plan_.schedule.slices.chunks;
-    work.unit = plan_.schedule.slices.unit;
-    work.partitions = plan_.schedule.slices.partitions;
-    work.interleave = plan_.schedule.slices.interleave;
-    work.chunk_begin = chunks.begin;
-    work.chunk_end = chunks.end;
+    const SliceGrid& slices = plan_.schedule.slices;
+    set_chunks(work, plan_.schedule.chunks, slices, chunks);
     work.tiles = cuda_.tiles;
     work.dw_count = plan_.problem.dw_count();
     work.partials = partials_;
     std::int64_t first = -1, last = -1;
-    for (std::int64_t slice = 0; slice < plan_.schedule.slices.count(); ++slice) {
-      const ChunkRun run = plan_.schedule.slices.chunks_of(slice, chunks);
+    for (std::int64_t slice = 0; slice < slices.count(); ++slice) {
+      const ChunkRun run = slices.chunks_of(slice, chunks);
       if (run.begin >= run.end) continue;
       if (first < 0) first = slice;
       last = slice;
     }
     if (first < 0) return;
     work.first_slice = first;
-    last_work_ = work;
-    last_slices_ = last - first + 1;
-    last_images_ = images;
-    launch_block(runtime_, cuda_.kernel->name, plan_.problem, work, last_slices_, images, packed_,
-                 {dw_, result_ != nullptr ? plan_.problem.out_dtype : DType::f64, cluster_});
+    last_ = {work, last - first + 1, images};
+    launch_of(last_).run(
+        {dw_, result_ != nullptr ? plan_.problem.out_dtype : DType::f64, cluster_});
   }
 
   const Plan plan_;
@@ -218,16 +227,14 @@ class DeviceAdder final : public DeviceSum {
   Runtime runtime_;
   void* partials_ = nullptr;
   void* dw_ = nullptr;      // the sums of a node, or dw rounded
-  int cluster_ = 0;         // slices that the kernel adds, as a block has all
+  int cluster_ = 0;         // slices that the kernel adds itself, as a block has all
   void* result_ = nullptr;  // of round_to_result()
   void* x_[2] = {};
   void* dy_[2] = {};
   void* packed_ = nullptr;
   Buffer sums_;
-  BlockParams last_work_{};
-  std::int64_t last_slices_ = 0;
-  Range last_images_;
-  std::vector<BlockParams> copies_;  // of last_work_, and itself
+  BlockWork last_{};               // that kernels were launched for
+  std::vector<BlockWork> copies_;  // of last_, and itself
 };
 
 }  // namespace convgrad::cuda

@@ -17,16 +17,10 @@
 namespace convgrad {
 namespace {
 
-double tensor_bytes(const WgradProblem& problem) {
-  return static_cast<double>(dtype_bytes(problem.dtype)) *
-         (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
-}
-
 bool always(const WgradProblem&) { return true; }
 bool not_depthwise(const WgradProblem& problem) { return problem.group_c() > 1; }
-// A GEMM's tile would be filled with zeros where channels are few: of stems in float32 and float64
-// cuda_streaming takes a third to six tenths of the time (docs/measurements/cuda_h200.txt). 16-bit
-// tensor cores outweigh that.
+// A GEMM's tile is filled with zeros where channels are few: cuda_streaming takes a third to six
+// tenths of its time there (docs/measurements/cuda_h200.txt). 16-bit tensor cores outweigh that.
 bool for_few_channels(const WgradProblem& problem) {
   return problem.groups > 1 || (dtype_bytes(problem.dtype) > 2 && problem.group_c() <= 4);
 }
@@ -36,74 +30,44 @@ DeviceTiles tiles_of(const WgradProblem& problem) {
   return kChoice(problem).tiles;
 }
 
-// ---- cuda_simt_gemm ----
+template <auto kChannels>
+std::int64_t packed_bytes_of(const WgradProblem& problem, std::int64_t x_bytes,
+                             std::int64_t dy_bytes) {
+  const auto [x, dy] = kChannels(problem);
+  return cuda::packed_bytes(x, x_bytes) + cuda::packed_bytes(dy, dy_bytes);
+}
 
 std::string simt_why_not(const WgradProblem& problem, const Device&) {
   return cuda::too_large(problem);
 }
 
-std::int64_t gemm_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
-                               std::int64_t dy_bytes) {
-  const auto bytes = [&](std::int64_t group_channels, std::int64_t of_block) {
-    const std::int64_t unit = cuda::gemm_unit(problem);
-    return cuda::packed_bytes(cuda::channel_choice(problem, group_channels, unit), of_block);
-  };
-  return bytes(problem.group_c(), x_bytes) + bytes(problem.group_k(), dy_bytes);
-}
-
-// ---- cuda_streaming ----
-
 std::string streaming_why_not(const WgradProblem& problem, const Device&) {
   std::string large = cuda::too_large(problem);
-  if (!large.empty()) return large;
-  if (problem.group_c() > 16) {
-    return cat("it is for groups of at most 16 input channels, and this has ", problem.group_c());
-  }
-  return "";
+  if (!large.empty() || problem.group_c() <= 16) return large;
+  return cat("it is for groups of at most 16 input channels, and this has ", problem.group_c());
 }
 
-std::int64_t streaming_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
-                                    std::int64_t dy_bytes) {
-  const auto [x, dy] = cuda::depthwise_channels(problem);
-  return cuda::packed_bytes(x, x_bytes) + cuda::packed_bytes(dy, dy_bytes);
+std::string needs(const char* capability, const Device& device) {
+  return cat("it needs compute capability ", capability, ", and the device has ", device.major, ".",
+             device.minor);
 }
 
-// ---- cuda_mma and its like ----
-
-std::string tensor_cores_why_not(const WgradProblem& problem, const Device& device, bool multiplied,
-                                 const char* dtypes) {
-  if (!multiplied) {
-    return cat("it multiplies ", dtypes, ", not ", dtype_name(problem.dtype));
+// Of one dtype, or of two.
+template <DType kOne, DType kOther = kOne>
+std::string tensor_cores_why_not(const WgradProblem& problem, const Device& device) {
+  if (problem.dtype != kOne && problem.dtype != kOther) {
+    const std::string other = kOther == kOne ? "" : cat(" and ", dtype_name(kOther));
+    return cat("it multiplies ", dtype_name(kOne), other, ", not ", dtype_name(problem.dtype));
   }
   std::string large = cuda::too_large(problem);
-  if (!large.empty()) return large;
-  if (device.major < 8) {
-    return cat("it needs compute capability 8.0, and the device has ", device.major, ".",
-               device.minor);
-  }
-  return "";
+  return large.empty() && device.major < 8 ? needs("8.0", device) : large;
 }
 
-std::string mma_why_not(const WgradProblem& problem, const Device& device) {
-  return tensor_cores_why_not(problem, device, dtype_bytes(problem.dtype) == 2,
-                              "float16 and bfloat16");
-}
-std::string mma_f64_why_not(const WgradProblem& problem, const Device& device) {
-  return tensor_cores_why_not(problem, device, problem.dtype == DType::f64, "float64");
-}
-
-// ---- cuda_wgmma and cuda_wgmma_bf16x3 ----
-
-template <bool kFloat32>
+template <DType... kDTypes>
 std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
-  std::string reason =
-      kFloat32 ? tensor_cores_why_not(problem, device, problem.dtype == DType::f32, "float32")
-               : mma_why_not(problem, device);
+  std::string reason = tensor_cores_why_not<kDTypes...>(problem, device);
   if (!reason.empty()) return reason;
-  if (device.major != 9 || device.minor != 0) {
-    return cat("it needs compute capability 9.0 itself, and the device has ", device.major, ".",
-               device.minor);
-  }
+  if (device.major != 9 || device.minor != 0) return needs("9.0 itself", device);
   if (!device.has_90a) return "this convgrad was built without the target 90a";
   if (std::max({problem.C, problem.K, problem.N}) + 8 >= cuda::kMaxExtent) {
     return cat("its copies count channels and images to ", cuda::kMaxExtent);
@@ -131,8 +95,6 @@ DeviceSchedule wgmma_schedule(const WgradProblem& problem, std::int64_t least_ch
   }
   return result;
 }
-
-// ---- cudnn ----
 
 std::string cudnn_why_not(const WgradProblem& problem, const Device&) {
   if (problem.dtype == DType::f64 && problem.channels_last) {
@@ -164,7 +126,7 @@ std::span<const DeviceKernel> device_kernels() {
       {.name = "cuda_wgmma",
        .summary = "by the matrix instructions and bulk copies of capability 9.0, x once for taps",
        .auto_takes = not_depthwise,
-       .why_not = wgmma_why_not<false>,
+       .why_not = wgmma_why_not<DType::f16, DType::bf16>,
        .tiles = wgmma_tiles,
        .packed_bytes = cuda::taps_packed_bytes,
        .schedule = wgmma_schedule},
@@ -173,29 +135,29 @@ std::span<const DeviceKernel> device_kernels() {
        .auto_takes = for_few_channels,
        .why_not = streaming_why_not,
        .tiles = tiles_of<cuda::depthwise_choice>,
-       .packed_bytes = streaming_packed_bytes,
+       .packed_bytes = packed_bytes_of<cuda::depthwise_channels>,
        .chunks = cuda::depthwise_chunks},
       {.name = "cuda_mma",
        .summary = "implicit GEMM on tensor cores for float16 and bfloat16",
        .auto_takes = always,
-       .why_not = mma_why_not,
+       .why_not = tensor_cores_why_not<DType::f16, DType::bf16>,
        .tiles = tiles_of<cuda::mma_choice>,
-       .packed_bytes = gemm_packed_bytes},
+       .packed_bytes = packed_bytes_of<cuda::gemm_channels>},
       {.name = "cuda_mma_f64",
        .summary = "the same for float64",
        .auto_takes = always,
-       .why_not = mma_f64_why_not,
+       .why_not = tensor_cores_why_not<DType::f64>,
        .tiles = tiles_of<cuda::mma_choice>,
-       .packed_bytes = gemm_packed_bytes},
+       .packed_bytes = packed_bytes_of<cuda::gemm_channels>},
       {.name = "cuda_simt_gemm",
        .summary = "implicit GEMM without tensor cores, for every problem",
        .auto_takes = always,
        .why_not = simt_why_not,
        .tiles = tiles_of<cuda::simt_choice>,
-       .packed_bytes = gemm_packed_bytes},
+       .packed_bytes = packed_bytes_of<cuda::gemm_channels>},
       {.name = "cuda_wgmma_bf16x3",
        .summary = "cuda_wgmma for float32 as three bfloat16, in six products; by name only",
-       .why_not = wgmma_why_not<true>,
+       .why_not = wgmma_why_not<DType::f32>,
        .tiles = wgmma_tiles,
        .packed_bytes = cuda::taps_packed_bytes,
        .schedule = wgmma_schedule},
@@ -249,13 +211,8 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
                             const DeviceKernel& kernel, const DeviceTiles& tiles,
                             std::int64_t least_chunks) {
   // A thread block takes the time of its chunks, and of about one more to begin and to write its
-  // sums. There are as many slices as let the last block on 132 multiprocessors end first, or fewer
-  // that do. Partials take no more memory than the processor's.
-  constexpr std::int64_t kMultiprocessors = 132, kMostWaves = 4, kMostInterleave = 1024;
-  constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
-  // Chunks are dealt within partitions: a block in one of them has those of an eighth of all
-  // slices.
-  constexpr std::int64_t kPartitions = 8;
+  // sums. There are as many slices as let the last block end first, or fewer that do.
+  using namespace cuda;
   if (!kernel.is_exact) return deal_slices(grid, 1, 1, 1);
   const std::int64_t at_a_time = kMultiprocessors * tiles.resident;
   const std::int64_t most =
@@ -265,8 +222,8 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   for (std::int64_t slices = 1; slices <= most; ++slices) {
     const SliceGrid dealt = deal_slices(grid, slices, kPartitions, kMostInterleave);
-    const std::int64_t waves = cuda::ceil_div(dealt.count() * tiles.count, at_a_time);
-    const std::int64_t time = waves * (cuda::ceil_div(grid.count, dealt.count()) + 1);
+    const std::int64_t waves = ceil_div(dealt.count() * tiles.count, at_a_time);
+    const std::int64_t time = waves * (ceil_div(grid.count, dealt.count()) + 1);
     if (time < shortest) best = dealt;
     shortest = std::min(time, shortest);
   }
@@ -281,7 +238,9 @@ DeviceRule device_rule(const WgradProblem& problem) {
   plain.instruction_sets = {"avx2", "fma"};
   const Kernel& kernel = *find_kernel(problem, plain).or_throw();
   const double cpu = kernel.estimated_seconds(with_channels(problem));
-  const double cuda = kStart + tensor_bytes(problem) / kBus;
+  const double elements =
+      static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count());
+  const double cuda = kStart + static_cast<double>(dtype_bytes(problem.dtype)) * elements / kBus;
   DeviceRule rule;
   rule.worth_it = cpu > kMargin * cuda;
   TextWriter text;

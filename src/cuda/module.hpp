@@ -2,9 +2,8 @@
 //
 // The module is loaded when a device is needed. Linked in, the runtime registers its kernels
 // whenever a program starts (and ends it where memory is missing for that), and whoever links the
-// library would need the CUDA Toolkit. Both sides come from one build, so C++ objects cross, errors
-// as values: with CONVGRAD_PORTABLE each side has GCC's libraries to itself, and an exception of
-// the one ends the other.
+// library would need the CUDA Toolkit. Both sides are of one build, so C++ objects cross, errors as
+// values: with CONVGRAD_PORTABLE each has GCC's libraries to itself, and exceptions do not pass.
 #pragma once
 
 #include <cstddef>

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/integers.hpp"
+
 namespace convgrad::cuda {
 namespace {
 
@@ -20,28 +22,20 @@ struct Width {
   int columns() const { return channels * panels; }
   // Clocks of the tensor cores for a step of one warpgroup, of 64 rows.
   int clocks() const { return columns() / 2; }
+  std::int64_t tile_bytes() const { return std::int64_t{warpgroups} * columns() * 64 * 4; }
 };
 
-Width width_of(TapsKind kind) {
-  switch (kind) {
-    case TapsKind::rows64:
-      return {64, 3, 3};
-    case TapsKind::rows32:
-      return {32, 3, 3};
-    case TapsKind::panels64:
-      return {64, 2, 2};
-    default:
-      return {32, 4, 2};
-  }
+const Width& width_of(TapsKind kind) {
+  static constexpr Width kWidths[] = {{64, 3, 3}, {32, 3, 3}, {64, 2, 2}, {32, 4, 2}};
+  return kWidths[static_cast<std::size_t>(kind)];
 }
 
+bool is_of_rows(TapsKind kind) { return kind == TapsKind::rows64 || kind == TapsKind::rows32; }
+
 // About what an H100 does in a clock of 1.755 GHz: bytes that a multiprocessor gets from L2 and
-// writes there, that all get from memory, and that the tree reads; and the clocks to begin and end
-// a kernel.
+// writes there, that all get from memory, and that the tree reads; and clocks to begin and end.
 constexpr double kFromL2 = 21, kToL2 = 10, kFromMemory = 1500, kTree = 1300, kShared = 128;
 constexpr double kBegin = 2500, kTreeBegin = 3000, kChunkBegin = 60;
-constexpr std::int64_t kMultiprocessors = 132, kMostWaves = 4, kMostInterleave = 1024;
-constexpr std::int64_t kPartitions = 8, kMaxPartialBytes = std::int64_t{128} << 20;
 // A float32 sum has at most so many pixels; half of that where x and dy or dw are float32.
 constexpr std::int64_t kSumPixels = 4096;
 
@@ -52,8 +46,6 @@ struct Way {
   int columns;                            // of a chunk: less than a row, or the whole
   int rows;
 };
-
-int round_up(int value, int unit) { return ceil_div(value, unit) * unit; }
 
 int small(std::int64_t value) { return static_cast<int>(value); }
 
@@ -67,27 +59,9 @@ WgradProblem folded(const WgradProblem& problem) {
   return result;
 }
 
-bool can_fold(const WgradProblem& problem) {
-  return problem.groups == 1 && problem.C < 16 && problem.C * problem.axis[2].taps <= 64;
-}
-
 class Layout {
  public:
-  Layout(const WgradProblem& original, const WgradProblem& problem, const Way& way)
-      : problem_(problem),
-        way_(way),
-        width_(width_of(way.kind)),
-        h_(problem.axis[1]),
-        w_(problem.axis[2]) {
-    l_.folded = {.in = 0, .out = 0, .taps = 1, .stride = 0, .dilation = 0, .pad = 0};
-    l_.folded_c = small(problem.C);
-    if (way.folds) {
-      const SpatialAxis& w = original.axis[2];
-      l_.folded = {small(w.in),     small(w.out),      small(w.taps),
-                   small(w.stride), small(w.dilation), small(w.pad_before)};
-      l_.folded_c = small(original.C);
-    }
-  }
+  Layout(const WgradProblem& problem, const Way& way) : problem_(problem), way_(way) {}
 
   // Nothing where it does not fit.
   std::optional<TapsLayout> make() {
@@ -95,22 +69,17 @@ class Layout {
     l_.step_w = small(w_.stride);
     l_.step_h = small(h_.stride);
     l_.rows = way_.rows;
-    l_.pitch = way_.columns;
-    const bool whole = way_.columns == w_.out;
     const bool shifts_columns = of_rows() && !way_.columns_apart;
     // Columns of dy beyond the chunk must be outside dy.
     const int beyond = shifts_columns ? small((l_.tile_s - 1) * w_.dilation) : 0;
-    const int x_pitch = l_.pitch + beyond;
-    if (whole) {
-      l_.pitch = x_pitch;
-    } else if (way_.rows > 1 || way_.columns % kStepPixels != 0) {
-      return std::nullopt;
-    }
+    const int x_pitch = way_.columns + beyond;
+    l_.pitch = way_.columns == w_.out ? x_pitch : way_.columns;
     set_steps(ceil_div(l_.rows * l_.pitch, kStepPixels));
     if (!set_copies(x_pitch)) return std::nullopt;
-    if (x_pitch * (x_pitch > 1 ? w_.stride : 1) > kMaxBulkBox || l_.pitch > kMaxBulkBox ||
-        l_.x_rows * (l_.x_rows > 1 ? h_.stride : 1) > kMaxBulkBox ||
-        (x_pitch > 1 && w_.stride > kMaxBulkStep) || (l_.x_rows > 1 && h_.stride > kMaxBulkStep)) {
+    const auto fits = [](std::int64_t extent, std::int64_t step) {
+      return extent == 1 || (step <= kMaxBulkStep && extent * step <= kMaxBulkBox);
+    };
+    if (!fits(x_pitch, w_.stride) || !fits(l_.x_rows, h_.stride) || !fits(l_.pitch, 1)) {
       return std::nullopt;
     }
     l_.term_bytes = l_.x_copies * l_.x_plane_bytes + l_.dy_copies * l_.dy_plane_bytes;
@@ -121,17 +90,14 @@ class Layout {
   }
 
  private:
-  bool of_rows() const { return way_.kind == TapsKind::rows64 || way_.kind == TapsKind::rows32; }
+  bool of_rows() const { return is_of_rows(way_.kind); }
 
   // False where copies of some group could not begin.
   bool set_tiles() {
     const std::int64_t group_c = problem_.group_c(), group_k = problem_.group_k();
     // Whole groups share a panel.
-    const std::int64_t together =
-        problem_.groups > 1 && group_c > 0 && group_k > 0
-            ? std::min<std::int64_t>(
-                  {width_.channels / group_c, kPanelChannels / group_k, problem_.groups})
-            : 1;
+    const std::int64_t together = std::min<std::int64_t>(
+        {width_.channels / group_c, kPanelChannels / group_k, problem_.groups});
     l_.panel_groups = small(std::max<std::int64_t>(together, 1));
     // Copies begin at whole vectors of 16 bytes.
     const auto begins_at_vectors = [&] {
@@ -171,14 +137,11 @@ class Layout {
       l_.tile_k = small(l_.panel_groups * group_k);
       l_.tile_c = small(l_.panel_groups * group_c);
     }
-    const auto tiles = [&](std::int64_t count, int of) {
-      return divisor(std::max<std::int64_t>(ceil_div<std::int64_t>(count, of), 1));
-    };
-    l_.k_tiles = l_.panel_groups > 1 ? divisor(1) : tiles(group_k, l_.tile_k);
-    l_.c_tiles = l_.panel_groups > 1 ? divisor(1) : tiles(group_c, l_.tile_c);
+    l_.k_tiles = divisor(ceil_div<std::int64_t>(group_k, l_.tile_k));
+    l_.c_tiles = divisor(ceil_div<std::int64_t>(group_c, l_.tile_c));
+    l_.s_tiles = divisor(ceil_div<std::int64_t>(w_.taps, l_.tile_s));
+    l_.r_tiles = divisor(ceil_div<std::int64_t>(h_.taps, l_.tile_r));
     l_.t_tiles = divisor(problem_.axis[0].taps);
-    l_.s_tiles = tiles(w_.taps, l_.tile_s);
-    l_.r_tiles = tiles(h_.taps, l_.tile_r);
     return true;
   }
 
@@ -186,7 +149,7 @@ class Layout {
   void set_steps(int least) {
     l_.steps = std::numeric_limits<int>::max();
     for (const int together : {7, 5, 4, 3, 2}) {
-      const int steps = round_up(least, together);
+      const int steps = small(round_up(least, together));
       if (steps >= l_.steps || (terms_of(problem_) > 1 ? together > 4 : together < 3)) continue;
       l_.steps = steps;
       l_.together = together;
@@ -196,37 +159,29 @@ class Layout {
   // With stride 2, even and odd filter rows see even and odd rows of x: one of them a warpgroup.
   bool alternates() const { return h_.stride == 2 && h_.dilation == 1 && !way_.rows_apart; }
 
-  // A plane of x has what rows' taps see that differ by whole strides. Returns false if there are
-  // too many.
+  // A plane of x has what rows' taps see that differ by whole strides. False if they are too many.
   bool set_copies(int x_pitch) {
     const int row_bytes = width_.channels * 2;
-    struct Plane {
-      int row, halo;
-    };
-    std::vector<Plane> planes;
+    std::vector<int> planes;              // the first row of each
     std::vector<int> plane_of, shift_of;  // of each row of taps in a tile
+    int halo = 0;
     const auto stride = small(h_.stride), dilation = small(h_.dilation);
-    const auto taps = static_cast<int>(std::min<std::int64_t>(l_.tile_r, h_.taps));
+    const auto taps = small(std::min<std::int64_t>(l_.tile_r, h_.taps));
     for (int r = 0; r < l_.tile_r; ++r) {
       // Panels of no tap have a plane of their own, or are behind one.
       const int at = (way_.rows_apart ? r : std::min(r, taps - 1)) * (h_.taps > 1 ? dilation : 0);
       const int first = way_.rows_apart ? at : at % stride,
                 shift = way_.rows_apart ? 0 : at / stride;
-      const auto found = std::ranges::find(planes, first, &Plane::row);
+      const auto found = std::ranges::find(planes, first);
       plane_of.push_back(small(found - planes.begin()));
       shift_of.push_back(shift);
-      if (found == planes.end()) {
-        planes.push_back({first, shift});
-      } else {
-        found->halo = std::max(found->halo, shift);
-      }
+      if (found == planes.end()) planes.push_back(first);
+      halo = std::max(halo, shift);
     }
-    int halo = 0;
-    for (const Plane& plane : planes) halo = std::max(halo, plane.halo);
     l_.x_pitch = x_pitch;
     l_.x_rows = l_.rows + halo;
     l_.x_box_bytes = l_.x_rows * x_pitch * row_bytes;
-    l_.x_plane_bytes = round_up(l_.x_box_bytes, kSwizzleBytes);
+    l_.x_plane_bytes = small(round_up(l_.x_box_bytes, kSwizzleBytes));
     const int h_planes = small(std::ssize(planes));
     const int side = of_rows()
                          ? (way_.columns_apart ? l_.tile_s : 1)
@@ -237,7 +192,7 @@ class Layout {
       for (int j = 0; j < h_planes; ++j) {
         const int n = i * h_planes + j;
         l_.copies[n] = {n * l_.x_plane_bytes, of_rows() ? 0 : i * l_.panel_c,
-                        planes[static_cast<std::size_t>(j)].row,
+                        planes[static_cast<std::size_t>(j)],
                         of_rows() ? i * small(w_.dilation) : 0};
       }
     }
@@ -252,7 +207,7 @@ class Layout {
                                   : 0;
     l_.dy_copies = l_.tile_k > kPanelChannels ? 2 : 1;
     l_.dy_box_bytes = l_.rows * l_.pitch * kRowBytes;
-    l_.dy_plane_bytes = round_up(l_.steps * kStepPixels * kRowBytes, kSwizzleBytes);
+    l_.dy_plane_bytes = small(round_up(l_.steps * kStepPixels * kRowBytes, kSwizzleBytes));
     for (int g = 0; g < l_.warpgroups; ++g) {
       l_.a_at[g] = l_.x_copies * l_.x_plane_bytes + (l_.dy_copies > 1 ? g * l_.dy_plane_bytes : 0);
     }
@@ -261,18 +216,10 @@ class Layout {
 
   const WgradProblem& problem_;
   const Way& way_;
-  const Width width_;
-  const SpatialAxis &h_, &w_;
+  const Width width_ = width_of(way_.kind);
+  const SpatialAxis &h_ = problem_.axis[1], &w_ = problem_.axis[2];
   TapsLayout l_{};
 };
-
-std::int64_t tile_count(const TapsLayout& l, const WgradProblem& problem) {
-  std::int64_t count = ceil_div<std::int64_t>(problem.groups, l.panel_groups);
-  for (const Divisor& of : {l.k_tiles, l.c_tiles, l.s_tiles, l.r_tiles, l.t_tiles}) {
-    count *= of.value;
-  }
-  return count;
-}
 
 // Chunks are `rows` rows of an image, or pieces of one row.
 ChunkGrid grid_of(const WgradProblem& problem, const Way& way) {
@@ -305,15 +252,11 @@ std::int64_t longest_slice(const SliceGrid& slices) {
   return ceil_div(units * slices.unit, slices.interleave);
 }
 
-std::int64_t tile_bytes(const Width& width) {
-  return std::int64_t{width.warpgroups} * width.columns() * 64 * 4;
-}
-
 // The time of these slices, in clocks.
 double clocks_of(const TapsChoice& choice, const SliceGrid& slices, double each) {
   const TapsLayout& l = choice.layout;
-  const Width width = width_of(choice.kind);
-  const double stored = static_cast<double>(tile_bytes(width)) * l.warpgroups / width.warpgroups;
+  const Width& width = width_of(choice.kind);
+  const double stored = static_cast<double>(width.tile_bytes()) * l.warpgroups / width.warpgroups;
   const double bytes = 2.0 * terms_of(choice.problem) *
                        static_cast<double>(choice.problem.x_count() + choice.problem.dy_count());
   const std::int64_t blocks = slices.count() * choice.tiles;
@@ -327,11 +270,11 @@ double clocks_of(const TapsChoice& choice, const SliceGrid& slices, double each)
 
 // Returns the slices that take the least time, and that time.
 std::pair<SliceGrid, double> best_slices(const TapsChoice& choice, std::int64_t least_chunks) {
-  const Width width = width_of(choice.kind);
+  const Width& width = width_of(choice.kind);
   const double each = chunk_clocks(choice.layout, width, choice.problem);
   const std::int64_t most =
       std::min({choice.grid.count / least_chunks, kMostWaves * kMultiprocessors / choice.tiles,
-                kMaxPartialBytes / (choice.tiles * tile_bytes(width))});
+                kMaxPartialBytes / (choice.tiles * width.tile_bytes())});
   std::pair<SliceGrid, double> best = {{}, std::numeric_limits<double>::max()};
   for (std::int64_t slices = 1; slices <= std::max<std::int64_t>(most, 1); ++slices) {
     for (const std::int64_t partitions : {kPartitions, std::min(slices, kMostInterleave)}) {
@@ -346,11 +289,11 @@ std::pair<SliceGrid, double> best_slices(const TapsChoice& choice, std::int64_t 
 // Calls f(way) for all ways to have the problem in shared memory.
 template <class F>
 void each_way(const WgradProblem& problem, F&& f) {
-  const bool folds = can_fold(problem);
   const SpatialAxis &h = problem.axis[1], &w = problem.axis[2];
+  const bool folds = problem.groups == 1 && problem.C < 16 && problem.C * w.taps <= 64;
   for (const TapsKind kind :
        {TapsKind::rows64, TapsKind::rows32, TapsKind::panels64, TapsKind::panels32}) {
-    const bool of_rows = kind == TapsKind::rows64 || kind == TapsKind::rows32;
+    const bool of_rows = is_of_rows(kind);
     if (of_rows && (folds || h.taps == 1 || w.taps == 1)) continue;
     if (!of_rows && folds && (problem.C * w.taps <= 32) != (kind == TapsKind::panels32)) continue;
     if (kind == TapsKind::panels32 && !folds) continue;
@@ -364,22 +307,19 @@ void each_way(const WgradProblem& problem, F&& f) {
       for (const bool columns_apart : {false, true}) {
         // Neighbouring pixels' taps are neighbours without a stride alone.
         if (of_rows ? w.stride > 1 && !columns_apart : columns_apart) continue;
-        const auto out = static_cast<int>(std::min<std::int64_t>(w.out, kMaxExtent));
-        if (out <= kMaxBulkBox) {
-          const int most = static_cast<int>(std::clamp<std::int64_t>(kChunkPixels / out, 1, h.out));
-          for (int rows = 1; rows <= most; ++rows) {
-            // Even chunks alone: the last one is as long as others, or nearly.
-            if (ceil_div<std::int64_t>(h.out, ceil_div<std::int64_t>(h.out, rows)) != rows)
-              continue;
-            f(Way{kind, folds, rows_apart, columns_apart, out, rows});
-          }
+        const int out = small(std::min<std::int64_t>(w.out, kMaxExtent));
+        Way way{kind, folds, rows_apart, columns_apart, out, 1};
+        const std::int64_t most = std::clamp<std::int64_t>(kChunkPixels / out, 1, h.out);
+        for (; out <= kMaxBulkBox && way.rows <= most; ++way.rows) {
+          // Even chunks alone: the last one is as long as others, or nearly.
+          const std::int64_t chunks = ceil_div<std::int64_t>(h.out, way.rows);
+          if (ceil_div(h.out, chunks) == way.rows) f(way);
         }
-        for (int pieces = ceil_div(out, 240); pieces <= ceil_div(out, 16) && pieces < 64;
-             ++pieces) {
-          const int columns = round_up(ceil_div(out, pieces), kStepPixels);
-          if (columns < out && ceil_div(out, columns) == pieces) {
-            f(Way{kind, folds, rows_apart, columns_apart, columns, 1});
-          }
+        way.rows = 1;
+        const int most_pieces = std::min(ceil_div(out, 16), 63);
+        for (int pieces = ceil_div(out, 240); pieces <= most_pieces; ++pieces) {
+          way.columns = small(round_up(ceil_div(out, pieces), kStepPixels));
+          if (way.columns < out && ceil_div(out, way.columns) == pieces) f(way);
         }
       }
     }
@@ -401,14 +341,21 @@ TapsChoice taps_choice(const WgradProblem& original) {
   std::map<std::array<bool, 4>, std::vector<std::pair<double, TapsChoice>>> candidates;
   each_way(shape, [&](const Way& way) {
     const WgradProblem& problem = way.folds ? fold : shape;
-    const std::optional<TapsLayout> layout = Layout(shape, problem, way).make();
+    const std::optional<TapsLayout> layout = Layout(problem, way).make();
     if (!layout) return;
     TapsChoice choice{way.kind, way.folds, problem, *layout, grid_of(problem, way), 0};
-    choice.tiles = tile_count(*layout, problem);
+    TapsLayout& l = choice.layout;
+    choice.tiles = ceil_div<std::int64_t>(problem.groups, l.panel_groups);
+    for (const Divisor& of : {l.k_tiles, l.c_tiles, l.s_tiles, l.r_tiles, l.t_tiles}) {
+      choice.tiles *= of.value;
+    }
+    l.folded.taps = 1;
+    if (way.folds) l.folded = axis_of(shape.axis[2]);
+    l.folded_c = small(shape.C);
     const std::int64_t pixels = way.rows * std::int64_t{way.columns};
-    choice.layout.sums = divisor(std::max<std::int64_t>(most_pixels / pixels, 1));
+    l.sums = divisor(std::max<std::int64_t>(most_pixels / pixels, 1));
     const double clocks = static_cast<double>(choice.tiles * choice.grid.count) *
-                          chunk_clocks(*layout, width_of(way.kind), problem);
+                          chunk_clocks(l, width_of(way.kind), problem);
     const auto kind = static_cast<int>(way.kind);
     auto& best = candidates[{kind % 2 == 1, kind > 1, way.rows_apart, way.columns_apart}];
     best.emplace_back(clocks, choice);
@@ -425,8 +372,7 @@ TapsChoice taps_choice(const WgradProblem& original) {
     }
   }
   if (term_count(original) == 0 || original.dw_count() == 0) best.grid.count = 0;
-  TapsLayout& l = best.layout;
-  l.slice_sums = best.tiles * (tile_bytes(width_of(best.kind)) / 4);
+  best.layout.slice_sums = best.tiles * width_of(best.kind).tile_bytes() / 4;
   return best;
 }
 
@@ -465,15 +411,12 @@ std::int64_t taps_partial_bytes(const TapsChoice& choice, const SliceGrid& slice
 }
 
 ChannelChoice taps_channels(const WgradProblem& problem, std::int64_t channels) {
-  const std::int64_t unit = 8;
   const int terms = terms_of(problem);
-  return {1, channels, ceil_div(channels, unit) * unit,
-          !problem.channels_last || channels % unit != 0 || terms > 1, terms};
+  return {1, channels, round_up(channels, 8),
+          !problem.channels_last || channels % 8 != 0 || terms > 1, terms};
 }
 
-std::int64_t folded_pitch(const TapsChoice& choice) {
-  return ceil_div<std::int64_t>(choice.problem.C, 8) * 8;
-}
+std::int64_t folded_pitch(const TapsChoice& choice) { return round_up(choice.problem.C, 8); }
 
 std::int64_t taps_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
                                std::int64_t dy_bytes) {

@@ -11,8 +11,7 @@
 
 namespace convgrad::cuda {
 
-// The variants that are compiled: panels of so many input channels, so many a warpgroup, so many
-// warpgroups.
+// The variants that are compiled: a panel's input channels, a warpgroup's panels, warpgroups.
 enum class TapsKind : std::uint8_t {
   rows64,    // 64 x 3 x 3: three taps of a filter row to each warpgroup; of 16 bits
   rows32,    // 32 x 3 x 3
@@ -29,8 +28,7 @@ struct TapsChoice {
   std::int64_t tiles;
 };
 
-// Chooses by the shape and the dtypes alone: what takes the least time on an H100, by a model of
-// what it was measured to do.
+// Chooses by the shape and the dtypes alone what takes the least time in a model of an H100.
 TapsChoice taps_choice(const WgradProblem& problem);
 // Returns the slices of at least so many chunks that take the least time.
 SliceGrid taps_slices(const TapsChoice& choice, std::int64_t least_chunks);

@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "cuda/depthwise_choice.hpp"
 #include "cuda/emulated_device.hpp"
@@ -13,11 +12,7 @@ using namespace convgrad::testing;
 
 namespace {
 
-std::vector<ProblemSpec> both() {
-  std::vector<ProblemSpec> problems = basic_problems();
-  for (const ProblemSpec& spec : depthwise_problems()) problems.push_back(spec);
-  return problems;
-}
+std::vector<ProblemSpec> both() { return joined(basic_problems(), depthwise_problems()); }
 
 }  // namespace
 
@@ -27,29 +22,26 @@ TEST_CASE("however cuda_streaming copies lines, it has the same bits") {
       const WgradProblem problem = make(spec, dtype, true);
       if (problem.group_c() > 16 || problem.dw_count() == 0) continue;
       CAPTURE(spec.name);
-      const auto x = filled(dtype, problem.x_count(), Fill::normal, 3);
-      const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 4);
+      const Tensors tensors(problem, Fill::normal, 3);
       const Plan plan = plan_with(problem, "cuda_streaming");
-      const auto one = emulated_sums(plan, x.data(), dy.data());
+      const auto one = emulated_sums(plan, tensors);
       emulated_shared_bytes = 1024;
-      const auto other = emulated_sums(plan, x.data(), dy.data());
+      CHECK(same_bits(emulated_sums(plan, tensors), one));
       emulated_shared_bytes = kSharedBytes;
-      CHECK(std::memcmp(one.data(), other.data(), one.size() * 8) == 0);
       emulated_bulk_copies = false;
-      const auto by_threads = emulated_sums(plan, x.data(), dy.data());
+      CHECK(same_bits(emulated_sums(plan, tensors), one));
       emulated_bulk_copies = true;
-      CHECK(std::memcmp(one.data(), by_threads.data(), one.size() * 8) == 0);
     }
   }
 }
 
 TEST_CASE("rings hold what is copied ahead, in any memory, and chains of float32 are short") {
-  std::vector<ProblemSpec> problems = both();
-  problems.push_back({"3x3", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}});
-  problems.push_back({"3x3 s2", "depthwise", 16, 96, 96, 96, {{112, 3, 2}, {112, 3, 2}}});
-  problems.push_back({"7x7", "depthwise", 3, 1000, 1000, 1000, {{31, 7, 5}, {700, 7, 1, 9}}});
-  problems.push_back({"few outputs", "conv2d", 3, 160, 10, 10, {{31, 3, 7}, {700, 3, 3}}});
-  for (const ProblemSpec& spec : problems) {
+  const std::vector<ProblemSpec> more = {
+      {"3x3", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}},
+      {"3x3 s2", "depthwise", 16, 96, 96, 96, {{112, 3, 2}, {112, 3, 2}}},
+      {"7x7", "depthwise", 3, 1000, 1000, 1000, {{31, 7, 5}, {700, 7, 1, 9}}},
+      {"few outputs", "conv2d", 3, 160, 10, 10, {{31, 3, 7}, {700, 3, 3}}}};
+  for (const ProblemSpec& spec : joined(both(), more)) {
     for (const DType dtype : kDTypes) {
       const WgradProblem problem = make(spec, dtype, true);
       if (problem.group_c() > 16 || term_count(problem) == 0) continue;

@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "cuda/emulated_runtime.hpp"
 #include "support/cases.hpp"
@@ -28,11 +27,8 @@ struct Padded {
     const Params& p;
     std::int64_t first;
     Places(const Params& params, std::int64_t element) : p(params), first(element) {}
-    std::int64_t at(int i) const { return place(p, first + i); }
+    std::int64_t at(int i) const { return p.dw_count - 1 - (first + i); }
   };
-  static std::int64_t place(const Params& p, std::int64_t element) {
-    return p.dw_count - 1 - element;
-  }
 };
 
 void set(cuda::Sum<float>& sum, double value) {
@@ -46,13 +42,8 @@ template <class Form>
 void check_tree(std::int64_t count, std::int64_t slots, DType dtype) {
   const typename Form::Params form = {count};
   const std::int64_t elements = Form::elements(form), item = dtype_bytes(dtype);
-  struct alignas(16) Aligned {
-    std::byte bytes[16];
-  };
-  std::vector<Aligned> memory(static_cast<std::size_t>(slots * elements) *
-                                  sizeof(typename Form::Value) / sizeof(Aligned) +
-                              1);
-  auto* const sums = reinterpret_cast<typename Form::Value*>(memory.data());
+  const Buffer memory(slots * elements * std::int64_t{sizeof(typename Form::Value)});
+  auto* const sums = memory.as<typename Form::Value>();
   std::vector<double> tree(static_cast<std::size_t>(slots * elements));
   for (std::size_t i = 0; i < tree.size(); ++i) {
     const auto n = static_cast<double>(i);
@@ -155,14 +146,13 @@ TEST_CASE("a device rounds the whole gradient, and gives float64 of parts") {
     WgradProblem problem =
         make({"rounded", "conv2d", 9, 6, 10, 1, {{16, 3}, {17, 2}}}, DType::f32, true);
     problem.out_dtype = out;
-    const auto x = filled(DType::f32, problem.x_count(), Fill::normal, 1);
-    const auto dy = filled(DType::f32, problem.dy_count(), Fill::normal, 2);
+    const Tensors tensors(problem, Fill::normal, 1);
     Plan plan = plan_with(problem, n % 2 == 0 ? "cuda_simt_gemm" : "cuda_wgmma_bf16x3");
-    const std::vector<double> sums = emulated_sums(plan, x.data(), dy.data());
+    const std::vector<double> sums = emulated_sums(plan, tensors);
     std::vector<std::byte> want(sums.size() * static_cast<std::size_t>(dtype_bytes(out)));
     std::vector<std::byte> got = want;
     round_to(out, sums.data(), std::ssize(sums), want.data());
-    MemorySource source(x.data(), dy.data());
+    MemorySource source(tensors.x.data(), tensors.dy.data());
     const auto adder = emulated_adder(plan);
     CHECK(adder->round_to_result(got.data()));
     sum_blocks(plan, source, *adder);

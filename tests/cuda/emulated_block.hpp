@@ -1,17 +1,15 @@
 // emulated_block.hpp - a thread block of a device, emulated: a fiber for each thread, between whose
 // barriers nothing orders what they do.
 //
-// What a thread or a block has not written is NaN. Whether another order could have another result,
-// the thread sanitizer sees (threaded_kernels.cpp): all that races. Asynchronous copies and
-// products are done at once, but by threads of their own for it: whoever touches what they read or
-// write before it has waited for them is reported.
+// What nobody has written is NaN. The thread sanitizer sees whether another order could have
+// another result (threaded_kernels.cpp). Asynchronous copies and products are done at once, but by
+// threads of their own for it: it reports who touches their data before it has waited for them.
 #pragma once
 
 #include <array>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -35,9 +33,8 @@ struct Site {
   std::string name() const { return cat(file, ":", line); }
 };
 
-// The sites that were met, and whether each orders anything: one may be dropped, as if it were not
-// there. Threads do wait there all the same, so that nothing else goes wrong than what the
-// sanitizer is to see.
+// The sites that were met, and whether each orders anything: one may be dropped. Threads wait there
+// all the same, so that nothing else goes wrong than what the sanitizer is to see.
 struct Sites {
   std::string dropped;
   std::map<Site, bool> met;
@@ -117,8 +114,8 @@ struct Multiprocessor {
 // So many groups of copies, or products, are under way at a time.
 inline constexpr unsigned kUnderWay = 16;
 
-// The threads that begin products together, and the products: a timeline for each warp, as whoever
-// has waited for a product knows that its own warp's part of it is done.
+// The threads that begin products together, and a timeline of these for each warp: who has waited
+// for a product knows that its own warp's part of it is done.
 struct Warpgroup {
   struct Products {
     Timeline* timeline = nullptr;
@@ -166,8 +163,8 @@ struct Team {
   int ended = 0;  // threads
 };
 
-// One thread's view of its block (block.hpp). What a new primitive takes: the barrier that it waits
-// at, or the data that it moves Unseen and tells its helper's timeline of.
+// One thread's view of its block (block.hpp). A new primitive waits at a barrier, or moves data
+// Unseen and tells its helper's timeline.
 template <class Body>
 class EmulatedBlock {
  public:
@@ -226,8 +223,7 @@ class EmulatedBlock {
     committed_[(commits_ - kPending - 1) % kUnderWay].acquire();
   }
 
-  // Here and in multiply() the last lane that comes does it for all, which orders nothing but
-  // registers.
+  // Here and in multiply() the last lane does it for all, which orders nothing but registers.
   void load_transposed(std::uint32_t (&out)[4], const void* row) {
     std::memcpy(out, row, sizeof(out));  // is seen: each lane reads the row that it points to
     const Unseen unseen;
@@ -345,8 +341,7 @@ class EmulatedBlock {
   std::uint64_t operand(const void* at, int row_bytes, int panel_bytes) const {
     return memory_.operand(at, row_bytes, panel_bytes);
   }
-  // The last thread that begins products computes them. What they read must be there for every
-  // thread that begins them; whoever has waited may overwrite it.
+  // The last thread computes them. What they read must be there for every thread that begins them.
   template <class Op, int kSteps, cuda::Onto kOnto = cuda::Onto::sums,
             int kFirst = cuda::kLastProduct, int kEnd = cuda::kProducts>
   void begin_multiply(std::uint64_t a, std::uint32_t a_bytes, std::uint64_t b,

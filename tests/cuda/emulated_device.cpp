@@ -19,10 +19,8 @@ Plan plan_with(const WgradProblem& problem, std::string_view kernel, std::int64_
                     .in_memory = true});
 }
 
-std::unique_ptr<DeviceSum> emulated_adder(const Plan& plan, std::int64_t* launched,
-                                          std::int64_t* copied) {
-  return std::make_unique<cuda::DeviceAdder<EmulatedDevice>>(plan,
-                                                             EmulatedDevice(launched, copied));
+std::unique_ptr<DeviceSum> emulated_adder(const Plan& plan) {
+  return std::make_unique<cuda::DeviceAdder<EmulatedDevice>>(plan, EmulatedDevice());
 }
 
 std::vector<double> emulated_sums(const Plan& plan, const void* x, const void* dy) {

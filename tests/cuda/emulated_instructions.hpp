@@ -16,10 +16,10 @@
 
 namespace convgrad::testing {
 
-// What tensor cores make of a sum and kCount exact products, as has been measured on an A100 (Fasi
-// et al., PeerJ Computer Science 7:e330; Khattak and Mikaitis, arXiv:2512.07004): all are cut
-// toward zero where the largest has its 24th bit after the point, and so is what is left of their
-// sum after float32's 24 bits. Hopper's wgmma takes twice the products at once, and one bit more.
+// What tensor cores make of a sum and exact products, as was measured on an A100 (Fasi et al.,
+// PeerJ Computer Science 7:e330; Khattak and Mikaitis, arXiv:2512.07004): all are cut toward zero
+// behind the largest one's 24th bit, and so is their sum. Hopper takes twice the products, and one
+// bit more.
 template <int kBits, int kCount>
 float cut_sum(float c, const double (&products)[kCount]) {
   double largest = std::abs(static_cast<double>(c)), plain = c;
@@ -55,6 +55,22 @@ Acc multiplied(Acc c, Left&& left, Right&& right) {
   return c;
 }
 
+// C += A * B, or C = A * B, of all threads that have it together; c(thread) is a thread's fragment.
+template <class Op, int kThreads, class FragmentC>
+void multiply_matrices(const double (&left)[Op::kM][Op::kK], const double (&right)[Op::kK][Op::kN],
+                       bool adds, FragmentC&& c) {
+  for (int thread = 0; thread < kThreads; ++thread) {
+    for (int e = 0; e < Op::kElementsC; ++e) {
+      int row, column;
+      Op::c_place(thread, e, row, column);
+      auto& value = c(thread)[e];
+      if (!adds) value = 0;
+      value = multiplied<Op>(
+          value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
+    }
+  }
+}
+
 // C += A * B of one warp, from what its lanes hold: f(lane) is a lane's fragment.
 template <class Op, class FragmentA, class FragmentB, class FragmentC>
 void multiply_warp(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
@@ -70,14 +86,7 @@ void multiply_warp(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
       right[row][column] = Op::b_value(b(lane), e);
     }
   }
-  for (int lane = 0; lane < cuda::kWarp; ++lane) {
-    for (int e = 0; e < Op::kElementsC; ++e) {
-      Op::c_place(lane, e, row, column);
-      auto& value = c(lane)[e];
-      value = multiplied<Op>(
-          value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
-    }
-  }
+  multiply_matrices<Op, cuda::kWarp>(left, right, true, c);
 }
 
 // What a lane gets of four transposed 8x8 matrices; address(lane) is the row that a lane points to.
@@ -141,16 +150,7 @@ class SwizzledMemory {
       for (int m = 0; m < Op::kM; ++m) left[m][k] = Op::value(element(a, m, k));
       for (int n = 0; n < Op::kN; ++n) right[k][n] = Op::value(element(b, n, k));
     }
-    for (int thread = 0; thread < cuda::kWarpgroup; ++thread) {
-      for (int e = 0; e < Op::kElementsC; ++e) {
-        int row, column;
-        Op::c_place(thread, e, row, column);
-        float& value = c(thread)[e];
-        value = multiplied<Op>(
-            adds ? value : 0.0f, [&](int k) { return left[row][k]; },
-            [&](int k) { return right[k][column]; });
-      }
-    }
+    multiply_matrices<Op, cuda::kWarpgroup>(left, right, adds, c);
   }
 
  private:

@@ -1,6 +1,5 @@
 // emulated_runtime.hpp - the Runtime (cuda/launch.hpp) of emulated_device.hpp: device kernels in
-// blocks of emulated_block.hpp, on memory that nobody has written. Who includes this compiles the
-// kernels that it launches.
+// emulated blocks, on memory that nobody has written. Who includes it compiles what it launches.
 #pragma once
 
 #include <algorithm>
@@ -21,10 +20,6 @@ namespace convgrad::testing {
 
 class EmulatedDevice {
  public:
-  // Counts launches and copies there, if asked to.
-  explicit EmulatedDevice(std::int64_t* launched = nullptr, std::int64_t* copied = nullptr)
-      : launched_(launched), copied_(copied) {}
-
   std::string current() const { return {}; }  // of no use
   int shared_bytes() const { return emulated_shared_bytes; }
   void* allocate(std::int64_t bytes) {
@@ -56,7 +51,7 @@ class EmulatedDevice {
   void end_compute(std::int64_t) {}
   void copy(void* to, const void* from, std::int64_t bytes) {
     upload(to, from, bytes);
-    if (copied_ != nullptr) ++*copied_;
+    ++device_copies;
   }
   template <class Start>
   double time(Start&& start) {
@@ -70,13 +65,13 @@ class EmulatedDevice {
   template <class Body>
   void launch(const typename Body::Params& params, std::int64_t tasks, int cluster = 1) {
     using Shared = typename Body::Shared;
-    if (launched_ != nullptr) ++*launched_;
+    ++launches;
     most_blocks = std::max(most_blocks, cluster);
     if (tasks % cluster != 0) throw std::logic_error("a grid that is no whole clusters");
     std::array<Multiprocessor, 2>& processors = multiprocessors();
     const auto blocks = static_cast<std::size_t>(cluster);
-    const std::unique_ptr<Shared[]> shared[2] = {std::make_unique<Shared[]>(blocks),
-                                                 std::make_unique<Shared[]>(blocks)};
+    std::unique_ptr<Shared[]> shared[2];
+    for (auto& memory : shared) memory = std::make_unique<Shared[]>(blocks);
     std::deque<Team<Body>> teams;
     std::int64_t first = 0;
     const auto run_thread = [&](int i) {
@@ -111,8 +106,8 @@ class EmulatedDevice {
   }
 
  private:
-  static constexpr std::int64_t kGuard =
-      4096;  // bytes behind each allocation, which stay as they are
+  // Bytes behind each allocation, which stay as they are.
+  static constexpr std::int64_t kGuard = 4096;
 
   static std::array<Multiprocessor, 2>& multiprocessors() {
     static auto& all = *new std::array<Multiprocessor, 2>;  // fibers may wait in them at the end
@@ -120,7 +115,6 @@ class EmulatedDevice {
   }
 
   mutable std::deque<cuda::BulkMap> maps_;  // what tensors point to
-  std::int64_t *launched_, *copied_;
   std::vector<Buffer> memory_;
 };
 

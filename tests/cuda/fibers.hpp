@@ -2,9 +2,8 @@
 // with a stack of its own, which the thread sanitizer takes for threads.
 //
 // The sanitizer concludes what may happen at the same time from the orders that it is told of. So
-// fibers, which run one at a time and in the same order in every run, show it the same races as
-// threads would, without hundreds of threads that the system switches at every barrier, and without
-// what std::barrier's counters order besides.
+// fibers, which run one at a time, in the same order in every run, show it the races of threads,
+// without hundreds that the system switches at barriers, and what std::barrier orders besides.
 #pragma once
 
 #include <ucontext.h>
@@ -47,8 +46,7 @@ namespace convgrad::testing {
 
 inline constexpr bool kSanitized = false CONVGRAD_TSAN(|| true);
 
-// While one lives, the sanitizer does not see what its thread reads and writes: the emulation's own
-// data, and registers of other threads.
+// While one lives, the sanitizer does not see its thread's accesses: to data of the emulation.
 class Unseen {
  public:
   Unseen() { CONVGRAD_TSAN(__tsan_ignore_thread_begin();) }
@@ -68,8 +66,7 @@ class Order {
 };
 
 // A thread in the eyes of the sanitizer alone: a fiber's, or what the hardware does by itself, such
-// as an asynchronous copy. What such a copy reads and writes is only told; whoever calls has moved
-// the data Unseen.
+// as an asynchronous copy, whose accesses are only told: whoever calls has moved the data Unseen.
 class Timeline {
  public:
   Timeline() { CONVGRAD_TSAN(fiber_ = __tsan_create_fiber(0);) }
@@ -156,13 +153,11 @@ class Stack {
   std::size_t bytes_ = 0;
 };
 
-// Fibers that take turns. They and their timelines are kept from run to run, as it takes a third of
-// a millisecond to make one.
+// Fibers that take turns. They and their timelines are kept, as to make one takes a third of a ms.
 class Fibers {
  public:
-  // f(0) ... f(count - 1), each on a fiber; returns when all have ended. What one throws ends all,
-  // and what was there. f must live until finish(): what a run did comes before the next one, but
-  // before nothing that the caller does until then.
+  // f(0) ... f(count - 1), each on a fiber, until all have ended, or one throws. f must live until
+  // finish(): what a run did comes before the next one, but before nothing that the caller does.
   template <class F>
   CONVGRAD_UNSEEN void run(int count, const F& f) {
     for (int i = static_cast<int>(fibers_.size()); i < count; ++i) {

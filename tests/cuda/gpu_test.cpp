@@ -1,6 +1,5 @@
-// gpu_test.cpp - the kernels on a device. Where there is none, each test says so and is skipped;
-// what the processor can show of their code is in device_kernels_test.cpp. CONVGRAD_TEST_KERNEL
-// names one kernel to be tested alone: what fails on a device can take the process with it.
+// gpu_test.cpp - the kernels on a device. Where there is none, each test says so and is skipped.
+// CONVGRAD_TEST_KERNEL names one to be tested alone: what fails can take the process with it.
 #include <doctest/doctest.h>
 
 #include <cstdio>
@@ -37,12 +36,17 @@ bool is_asked_for(const DeviceKernel& kernel) {
   return name == nullptr || kernel.name == name;
 }
 
-// cuDNN has a test of its own.
-bool is_run(const DeviceKernel& kernel, const WgradProblem& problem, const Device& device) {
-  return kernel.is_exact && is_asked_for(kernel) && kernel.why_not(problem, device).empty();
-}
+// What a kernel is tested with.
+struct Case {
+  const WgradProblem& problem;
+  PlanOptions options;
+  const void *x, *dy;
+  const Expected& reference;
 
-// Calls check(problem, options, x, dy, reference) for each kernel that is tested.
+  std::vector<double> sums() const { return sums_of(problem, x, dy, options); }
+};
+
+// Calls check(case) for each kernel that is tested, but cuDNN.
 template <typename Check>
 void for_each_kernel(std::span<const ProblemSpec> specs, Fill fill, Check&& check) {
   const auto found = device();
@@ -51,27 +55,28 @@ void for_each_kernel(std::span<const ProblemSpec> specs, Fill fill, Check&& chec
       specs, kDTypes, fill, [&](const WgradProblem& problem, const auto& x, const auto& dy) {
         const Expected reference = device_reference_of(problem, x.data(), dy.data());
         for (const DeviceKernel& kernel : device_kernels()) {
-          if (!is_run(kernel, problem, *found)) continue;
+          if (!kernel.is_exact || !is_asked_for(kernel)) continue;
+          if (!kernel.why_not(problem, *found).empty()) continue;
           CAPTURE(kernel.name);
-          check(problem, options_for(*found, kernel.name), x.data(), dy.data(), reference);
+          check(Case{problem, options_for(*found, kernel.name), x.data(), dy.data(), reference});
         }
       });
 }
 
 void check_exact(std::span<const ProblemSpec> specs) {
   for_each_kernel(specs, Fill::small_integers,
-                  [](const WgradProblem& problem, const PlanOptions& options, const void* x,
-                     const void* dy, const Expected& reference) {
-                    CHECK(sums_of(problem, x, dy, options) == reference.values);
-                  });
+                  [](const Case& c) { CHECK(c.sums() == c.reference.values); });
+}
+
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
 }  // namespace
 
 TEST_CASE("on a device, small integers come out bit-exact") { check_exact(basic_problems()); }
 
-// Few blocks, for compute-sanitizer, but of several chunks, and chunks of more slabs than there are
-// stages in shared memory; the wide tile among them.
+// Few blocks, for compute-sanitizer, but of several chunks, and these of more slabs than stages.
 TEST_CASE("on a device, sums of several stages are bit-exact") {
   const ProblemSpec specs[] = {{"wide tile", "conv2d", 1, 128, 136, 1, {{40, 1}, {41, 1}}},
                                {"narrow tile", "conv2d", 1, 24, 16, 1, {{40, 3}, {41, 2}}},
@@ -89,43 +94,35 @@ TEST_CASE("on a device, 65535 to 65537 images") {
 }
 
 TEST_CASE("on a device, normal data stay within the bound and repeat to the bit") {
-  for_each_kernel(basic_problems(), Fill::normal,
-                  [](const WgradProblem& problem, const PlanOptions& options, const void* x,
-                     const void* dy, const Expected& reference) {
-                    const auto got = sums_of(problem, x, dy, options);
-                    const Comparison comparison = compare_sums(problem, got, reference);
-                    CAPTURE(comparison.ratio.value);
-                    CHECK(comparison.mismatches == 0);
-                    const auto again = sums_of(problem, x, dy, options);
-                    CHECK(std::memcmp(got.data(), again.data(), got.size() * 8) == 0);
-                  });
+  for_each_kernel(basic_problems(), Fill::normal, [](const Case& c) {
+    const auto got = c.sums();
+    const Comparison comparison = compare_sums(c.problem, got, c.reference);
+    CAPTURE(comparison.ratio.value);
+    CHECK(comparison.mismatches == 0);
+    CHECK(same_bits(c.sums(), got));
+  });
 }
 
 TEST_CASE("on a device, blocks do not change a bit") {
-  for_each_kernel(many_block_problems(), Fill::normal,
-                  [](const WgradProblem& problem, PlanOptions options, const void* x,
-                     const void* dy, const Expected&) {
-                    const auto one = sums_of(problem, x, dy, options);
-                    for (const std::int64_t block_bytes : {3000, 40000}) {
-                      options.block_bytes = block_bytes;
-                      const auto got = sums_of(problem, x, dy, options);
-                      CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
-                    }
-                  });
+  for_each_kernel(many_block_problems(), Fill::normal, [](Case c) {
+    const auto one = c.sums();
+    for (const std::int64_t block_bytes : {3000, 40000}) {
+      c.options.block_bytes = block_bytes;
+      CHECK(same_bits(c.sums(), one));
+    }
+  });
 }
 
 TEST_CASE("on a device, what only meets padding contributes nothing") {
   const ProblemSpec specs[] = {{"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}}};
-  for_each_kernel(specs, Fill::small_integers,
-                  [](const WgradProblem& problem, const PlanOptions& options, const void* x,
-                     const void*, const Expected&) {
-                    const auto dy = dy_with_first_pixel(problem, kInf);
-                    const Expected reference = device_reference_of(problem, x, dy.data());
-                    const auto got = sums_of(problem, x, dy.data(), options);
-                    CHECK(compare_gradients(problem, DType::f64, {}, got, reference,
-                                            {.criterion = Criterion::bitwise})
-                              .mismatches == 0);
-                  });
+  for_each_kernel(specs, Fill::small_integers, [](Case c) {
+    const auto dy = dy_with_first_pixel(c.problem, kInf);
+    c.dy = dy.data();
+    const Expected reference = device_reference_of(c.problem, c.x, c.dy);
+    CHECK(compare_gradients(c.problem, DType::f64, {}, c.sums(), reference,
+                            {.criterion = Criterion::bitwise})
+              .mismatches == 0);
+  });
 }
 
 TEST_CASE("on a device, cuDNN agrees within the dtype where it is installed") {

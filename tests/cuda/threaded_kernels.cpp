@@ -2,8 +2,8 @@
 // sanitizer (emulated_device.hpp).
 //   convgrad_threaded_kernels [--races] [NAME]   NAME: a part of the cases' names
 // First every case must be exact, without a race. Then, but for --races, each place where a kernel
-// waits is dropped, in one case after the other until the sanitizer reports that. Each is a process
-// of its own, as the first report ends it, as many at a time as there are processors.
+// waits is dropped, in one case after the other until the sanitizer reports that. Each is a
+// process, which the first report ends, as many at a time as there are processors.
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
-#include <span>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -84,11 +83,9 @@ std::string name(const Case& c) { return cat(c.kernel, ", ", c.spec.name); }
 
 bool is_exact(const Case& c) {
   const WgradProblem problem = make(c.spec, c.dtype, c.channels_last);
-  const auto x = filled(c.dtype, problem.x_count(), Fill::small_integers, 1);
-  const auto dy = c.special == infinity
-                      ? dy_with_first_pixel(problem, kInf)
-                      : filled(c.dtype, problem.dy_count(), Fill::small_integers, 2);
-  const Expected expected = reference_of(problem, x.data(), dy.data(), 1);
+  Tensors tensors(problem, Fill::small_integers, 1);
+  if (c.special == infinity) tensors.dy = dy_with_first_pixel(problem, kInf);
+  const Expected expected = reference_of(problem, tensors.x.data(), tensors.dy.data(), 1);
   Plan plan = plan_with(problem, c.kernel);
   if (c.special == one_partition) {
     SliceGrid& slices = plan.schedule.slices;
@@ -100,13 +97,12 @@ bool is_exact(const Case& c) {
     plan.schedule.slices = deal_slices(plan.schedule.chunks, slices, slices, 1);
     plan.schedule.nodes = {{0, slices}};
   }
-  const auto got = emulated_sums(plan, x.data(), dy.data());
-  return std::ranges::equal(got, expected.values, [](double a, double b) {
+  return std::ranges::equal(emulated_sums(plan, tensors), expected.values, [](double a, double b) {
     return a == b || (std::isnan(a) && std::isnan(b));
   });
 }
 
-constexpr const char* kSiteMark = "site ";
+constexpr std::string_view kSiteMark = "site ";
 
 // What a process of its own does.
 [[noreturn]] void run_case(const Case& c, const std::string& dropped) {
@@ -136,7 +132,7 @@ Outcome outcome_of(const char* program, const Case& c, const std::string& droppe
   for (char line[4096]; std::fgets(line, sizeof(line), pipe) != nullptr;) {
     const std::string text(line, std::strcspn(line, "\n"));
     if (text.starts_with(kSiteMark)) {
-      outcome.sites.push_back(text.substr(std::strlen(kSiteMark)));
+      outcome.sites.push_back(text.substr(kSiteMark.size()));
     } else {
       outcome.output += text + "\n";
     }

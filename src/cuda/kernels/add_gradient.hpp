@@ -1,18 +1,17 @@
 // add_gradient.hpp - adds a gradient that a library computed to a partial gradient.
 //
-// A thread takes an element. Writes are contiguous, reads are not (dw has k outside): dw is small
-// beside x and dy, so this is not worth a transposition in shared memory.
+// Reads are not contiguous (dw has k outside), but dw is small beside x and dy: it is not worth a
+// transposition in shared memory.
 #pragma once
 
 #include "cuda/kernels/geometry.hpp"
-#include "cuda/kernels/sum.hpp"
 
 namespace convgrad::cuda {
 
 template <typename Scalar>
 struct AddGradient {
   using Acc = typename AccumulatorOf<Scalar>::type;
-  static constexpr int kThreads = 256;
+  static constexpr int kThreads = 256, kLeastBlocks = 0;
 
   struct Params {
     const void* dw;  // [k][c][tap], or [k][tap][c] with channels last

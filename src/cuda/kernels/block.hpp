@@ -1,14 +1,15 @@
 // block.hpp - a thread of a thread block as kernels see it.
 //
 // A kernel is a Body:
-//   struct Params, Regs (what a thread keeps), Shared; constexpr int kThreads;
+//   struct Params, Regs (what a thread keeps), Shared;
+//   constexpr int kThreads, kLeastBlocks;  // of a multiprocessor, or 0 (launch_tasks.cuh)
 //   template <class Block> static void run(Block&, const Params&, std::int64_t task);
-// Every thread calls run() with a Block of its own. On a device that is this one; in tests threads
-// are fibers, and Block is that of tests/cuda/emulated_device.hpp, which has the same functions.
+// Every thread calls run() with a Block of its own: on a device this one, in tests that of
+// tests/cuda/emulated_block.hpp, which has the same functions.
 //
-// Everything is inlined into one kernel, and Regs taken apart: an array of it stays in registers
-// where all its indices are constants (CONVGRAD_UNROLL). Inline assembly is volatile with a memory
-// clobber, as the compiler does not see what asynchronous copies and products read and write.
+// Everything is inlined, and Regs taken apart: an array of it stays in registers where all its
+// indices are constants (CONVGRAD_UNROLL). Inline assembly is volatile with a memory clobber, as
+// the compiler does not see what asynchronous copies and products read and write.
 #pragma once
 
 #include "cuda/kernels/bulk.hpp"
@@ -34,11 +35,10 @@ struct DeviceBlock {
   // Is one that also collects whether any thread says so.
   CONVGRAD_HD static bool any(bool here) { return __syncthreads_or(here ? 1 : 0) != 0; }
 
-  // Copies 16 bytes from global to shared memory on their own, or zeros if there is no source: a
-  // source of 0 bytes leaves zeros (PTX ISA, "cp.async", src-size). They have arrived when the
-  // thread has waited for their group, and for others after a barrier. They pass no registers and,
-  // by .cg, no L1 cache, which has nothing to keep: a block reads each element once. Below compute
-  // capability 8.0 they arrive at once.
+  // Copies 16 bytes from global to shared memory on their own, or zeros, which a source of 0 bytes
+  // leaves (PTX ISA, "cp.async", src-size). They have arrived when the thread has waited for their
+  // group, for others after a barrier; below compute capability 8.0 at once. They pass no registers
+  // and, by .cg, no L1 cache, which has nothing to keep: a block reads each element once.
   CONVGRAD_HD static void copy_async(void* to, const void* from, bool there) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     const unsigned at = shared_address(to), bytes = there ? 16 : 0;
@@ -61,9 +61,8 @@ struct DeviceBlock {
 #endif
   }
 
-  // Loads four 8x8 matrices of 16-bit elements, transposed (PTX ISA, "ldmatrix", .trans): lane 8*j
-  // + i gives the address of row i of matrix j, and gets elements (2*(lane%4), lane/4) and
-  // (2*(lane%4) + 1, lane/4) of each.
+  // Loads four 8x8 matrices of 16-bit elements, transposed (PTX ISA, "ldmatrix", .trans): lane
+  // 8*j + i gives the address of row i of matrix j; each gets (2*(lane%4) + {0, 1}, lane/4) of all.
   CONVGRAD_HD static void load_transposed(std::uint32_t (&out)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -71,8 +70,8 @@ struct DeviceBlock {
                  : "memory");
   }
 
-  // Forms c[i, j] += a[i] * b[j] in every warp. Neighbouring instructions add to different sums, so
-  // none waits for the one before.
+  // Forms c[i, j] += a[i] * b[j] in every warp. No instruction waits for the sums of the one
+  // before.
   template <class Op, int kRows, int kColumns>
   CONVGRAD_HD static void multiply(typename Op::C (&c)[kRows * kColumns],
                                    const typename Op::A (&a)[kRows],
@@ -92,10 +91,9 @@ struct DeviceBlock {
   // produces, those below it consume. They meet at BulkBarriers only, no longer at sync().
   //
   // The block starts with as many registers a thread as 65536 leave for each: 168 or 128. The
-  // producer's warpgroup gives most of them to the consumers' (PTX ISA, "setmaxnreg"): all warps of
-  // one execute it, though all but a thread of the producer's have nothing to do. That thread is
-  // elected, by which the compiler knows that it is one: it would repeat bulk copies for each
-  // thread of a warp that a comparison lets through.
+  // producer's warpgroup, all warps of it, gives most of them to the consumers' (PTX ISA,
+  // "setmaxnreg"). Its thread is elected, by which the compiler knows that it is one: it would
+  // repeat bulk copies for each thread of a warp that a comparison lets through.
   template <class Produce, class Consume>
   CONVGRAD_HD static void divide(Produce&& produce, Consume&& consume) {
     constexpr int kGroups = Body::kConsumers / kWarpgroup;
@@ -133,8 +131,8 @@ struct DeviceBlock {
   // Is called behind the last of them.
   CONVGRAD_HD void fence_barriers() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    // Descriptors and swizzles need a block of shared memory that is aligned as declared. Assembly
-    // reads it: the compiler takes the declared alignment for granted and would drop the check.
+    // Descriptors and swizzles need shared memory that is aligned as declared, which the compiler
+    // takes for granted: it would drop a check of what no assembly has read.
     std::uint32_t address;
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(shared_address(&shared)));
     if (address % kSwizzleBytes != 0) __trap();
@@ -167,10 +165,9 @@ struct DeviceBlock {
         "r"(at[4])
         : "memory");
   }
-  // Waits until a round is over: 0 is the first, third, ... one, by the parity of the barrier's
-  // phase; before the first is over, round 1 counts as over. Every thread waits that uses what has
-  // arrived; try_wait suspends the thread for a while before it returns. Where bytes never arrive,
-  // that is for ever.
+  // Waits until a round is over, for ever where bytes never arrive: 0 is the first, third, ... one,
+  // by the parity of the barrier's phase; before the first is over, round 1 counts as over. Every
+  // thread waits that uses what has arrived; try_wait suspends it for a while before it returns.
   CONVGRAD_HD static void wait_bulk(BulkBarrier& barrier, unsigned round) {
     unsigned there = 0;
     while (there == 0) {

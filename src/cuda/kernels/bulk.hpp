@@ -13,17 +13,15 @@ namespace convgrad::cuda {
 // to the same end. Both are functions of the address, and repeat every kSwizzleBytes.
 inline constexpr int kRowBytes = 128, kSwizzleBytes = 1024;
 
-// Returns the offset of the byte that would be at this one without it, from a multiple of
-// kSwizzleBytes on.
+// Returns where the byte at this offset from a multiple of kSwizzleBytes is with it.
 CONVGRAD_HD constexpr std::uint32_t swizzled(std::uint32_t offset, int row_bytes) {
   return offset ^ (offset >> 7 & (row_bytes == kRowBytes ? 7u : 3u)) << 4;
 }
 
 // Describes a tensor and the box that each copy takes of it: box[i] of every step-th element along
-// dimension i. Dimension 0 is contiguous. What of a box lies outside the tensor is zero in shared
-// memory, where a copy is [box[4]][box[3]][box[2]][box[1]][box[0]], at a multiple of
-// kBulkAlignment. Swizzled, box[0] elements are 128 or 64 bytes; else any multiple of 16, as where
-// a box begins.
+// dimension i, of which 0 is contiguous. What of a box lies outside the tensor is zero in shared
+// memory, where a copy is [box[4]]...[box[0]], at a multiple of kBulkAlignment. Swizzled, box[0]
+// elements are 128 or 64 bytes; else any multiple of 16, as where a box begins.
 struct BulkMap {
   const void* data;        // at a multiple of 16 bytes
   std::int64_t extent[5];  // 1 to 2^32
@@ -34,8 +32,7 @@ struct BulkMap {
   bool swizzles;
 };
 inline constexpr int kBulkAlignment = 128;
-// cuTensorMapEncodeTiled (CUDA Driver API, "Tensor Map Object Management") limits elementStrides
-// and boxDim to these.
+// Of elementStrides and boxDim (CUDA Driver API, "Tensor Map Object Management").
 inline constexpr int kMaxBulkStep = 8;
 inline constexpr int kMaxBulkBox = 256;  // box * step is at most that
 

@@ -3,27 +3,23 @@
 //
 // A block of threads has a panel of output channels, kWide neighbours in each lane, and up to
 // kR x kS taps of kC input channels of each one's group, summed in registers through a whole chunk.
-// It goes through the chunks of one slice, and through each in steps: a few rows of a column of
-// tiles, of one plane or of several small ones. The lines of x that a step adds to those of the one
-// before, and its lines of dy, are copied into rings in shared memory (depthwise_lines.hpp) while
-// the steps before are multiplied. Warps take strips of kStrip neighbouring pixels. After a chunk
-// the warps' sums are added in order.
+// It goes through the chunks of one slice in steps: a few rows of a column of tiles, of one plane
+// or of several small ones. The lines of x that a step adds to those of the one before, and its
+// lines of dy, are copied into rings in shared memory (depthwise_lines.hpp) while the steps before
+// are multiplied. Warps take strips of kStrip neighbouring pixels, and their sums are added in
+// order after a chunk.
 //
-// A group's matrix is too small for a GEMM tile here, and each value of x is multiplied with few of
-// dy: what limits is loading, so device memory is read once, 16 bytes at a time, and shared memory
-// once for several taps and rows. Registers limit the taps: up to 7 x 7 sums a lane. Pairs of all
-// taps would be twice as many, so each warp keeps the pairs of its share of them, and warps' sums
-// meet in shared memory once a chunk.
+// A group's matrix is too small for a GEMM's tile, and each value of x meets few of dy: loading
+// limits, so device memory is read once, 16 bytes at a time, and shared memory once for several
+// taps and rows. Registers limit the taps: up to 7 x 7 sums a lane. Pairs would be twice as many,
+// so each warp keeps those of its share of all taps.
 //
 // What is outside x or dy is copied as 0, which makes its product 0 unless the other factor is not
-// finite. Such a value leaves one that is not finite in every sum that it is a product of: so sums
-// are looked at, which is less than all data, and a chunk with one is summed again by the
-// definition. This is slow, and meant to be rare.
+// finite. That leaves a sum that is not finite: so sums are looked at, which is less than all data,
+// and a chunk with one is summed again by the definition. This is slow, and meant to be rare.
 #pragma once
 
-#include "cuda/kernels/chunk_walker.hpp"
 #include "cuda/kernels/depthwise_lines.hpp"
-#include "cuda/kernels/tap_input.hpp"
 
 namespace convgrad::cuda {
 
@@ -43,14 +39,13 @@ struct Depthwise {
   static constexpr int kRows = strip_rows(kSums * sizeof(Acc));
   // Registers must suffice for so many blocks of a multiprocessor.
   static constexpr int kLeastBlocks = resident_blocks(kSums * sizeof(Acc));
-  static constexpr int kRounds = (kSums + kDepthwiseWarps - 1) / kDepthwiseWarps;
+  static constexpr int kRounds = ceil_div(kSums, kDepthwiseWarps);
   using Sums = TileSums<Acc, kX * kR, kS, kRounds>;
 
   using Params = DepthwiseParams;
   struct Regs {
-    // These are sums of this warp's pixels of the chunk for all taps of kX channels, but pairs of
-    // the slice only for every kDepthwiseWarps-th of them: each warp keeps its share of the
-    // block's.
+    // Of this warp's pixels of the chunk for all taps of kX channels, but with the slice's pairs
+    // only of its share of the block's: every kDepthwiseWarps-th.
     Sums sums;
   };
   // Steps' copies that are under way together arrive at barriers of their own.
@@ -77,20 +72,14 @@ struct Depthwise {
     int t, r, s, c, k;  // the first of each; c within a group
   };
   CONVGRAD_HD static Tile tile_of(const Params& p, int number) {
-    int rest = number;
     Tile tile;
-    tile.k = rest % p.k_tiles * p.layout.panel;
-    rest /= p.k_tiles;
-    tile.c = rest % p.c_tiles * kC;
-    rest /= p.c_tiles;
-    tile.s = rest % p.s_tiles * kS;
-    rest /= p.s_tiles;
-    tile.r = rest % p.r_tiles * kR;
-    tile.t = rest / p.r_tiles;
+    tile.k = take(number, p.k_tiles) * p.layout.panel;
+    tile.c = take(number, p.c_tiles) * kC;
+    tile.s = take(number, p.s_tiles) * kS;
+    tile.r = take(number, p.r_tiles) * kR;
+    tile.t = number;
     return tile;
   }
-
-  // ---- What a lane reads from shared memory.
 
   // Channels that are read together, as they are neighbours and begin at multiples of kCount. Of
   // words, halves are taken here: the compiler would take them apart first.
@@ -122,8 +111,7 @@ struct Depthwise {
     for (int j = 0; j < kPixels; ++j) read(from + j * pitch, to[j]);
   }
 
-  // A lane's strip: where its channels are in its first line of dy, and in the line of x that is at
-  // slot 0 of the ring.
+  // A lane's strip: where its channels are in its first line of dy, and in x's line at slot 0.
   struct Strip {
     const unsigned char *x, *dy;
     int slot;  // of the line that the strip's first row sees through the first tap
@@ -186,8 +174,7 @@ struct Depthwise {
     }
   }
 
-  // Adds one row for any columns: each tap's are neighbours, tap_columns behind those of the one
-  // before.
+  // Adds one row for any columns: each tap's are neighbours, column_tap behind the tap's before.
   CONVGRAD_HD static void add_any(const LineLayout& l, const Strip& strip, Sums& sums) {
     Acc dy[kStrip][kWide];
     read_row(strip.dy, l.dy.pitch, dy);
@@ -364,6 +351,11 @@ struct Depthwise {
           static_cast<std::int64_t>(to.group) * shape.group_k + to.k);
     };
   }
+  // Is an element of dw, c and k within its group; `there` is false beyond dw.
+  struct DwElement {
+    int group, tap, c, k;
+    bool there;
+  };
   // Finds the element of the lane's sum number v.
   CONVGRAD_HD static DwElement element(const Params& p, const Tile& tile, int thread, int v) {
     const Shape& shape = p.work.shape;
@@ -375,9 +367,8 @@ struct Depthwise {
                 s < S};
   }
 
-  // Adds the warps' sums of the chunk, those of kDepthwiseWarps elements at a time, as many as
-  // there are warps to add them. The order of warps fixes the bits. A barrier a round suffices, as
-  // rounds take two places in turn.
+  // Adds the warps' sums of the chunk, each warp those of an element at a time. The order of warps
+  // fixes the bits. A barrier a round suffices, as rounds take two places in turn.
   template <class Block>
   CONVGRAD_HD static void add_warps(Block& block) {
     auto& exchange = block.shared.exchange;

@@ -122,14 +122,11 @@ struct LineCopies {
   };
   CONVGRAD_HD Source source(const View& view, std::int64_t n, int d, int row, int column, int panel,
                             bool there) const {
-    Source from;
     const std::int64_t at = view.pixel(n, d, row, column) + panel;
-    from.first = static_cast<const unsigned char*>(view.data) + at * kItem;
-    from.begin = view.lo[2] - column;
-    from.count = there ? view.hi[2] - view.lo[2] : 0;
-    from.pixel_bytes = static_cast<std::uint32_t>(view.spatial[2] * kItem);
-    from.vectors = static_cast<int>((view.spatial[2] - panel) * kItem / kVectorBytes);
-    return from;
+    return {static_cast<const unsigned char*>(view.data) + at * kItem, view.lo[2] - column,
+            there ? view.hi[2] - view.lo[2] : 0,
+            static_cast<std::uint32_t>(view.spatial[2] * kItem),
+            static_cast<int>((view.spatial[2] - panel) * kItem / kVectorBytes)};
   }
   CONVGRAD_HD static bool inside(const View& view, int axis, int at) {
     return at >= view.lo[axis] && at < view.hi[axis];
@@ -190,8 +187,8 @@ struct LineCopies {
     }
   }
 
-  // The same in bulk, each line by one thread. The last warps do it, which have the fewest strips;
-  // the copies of all are a round of the barrier.
+  // The same in bulk, a line by one thread, of the last warps, which have the fewest strips. All
+  // are a round of the barrier.
   template <class Block>
   CONVGRAD_HD void copy_step_in_bulk(Block& block, const BulkLines& bulk, const LineCursor& at,
                                      unsigned char* x, unsigned char* dy,

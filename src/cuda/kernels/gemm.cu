@@ -1,5 +1,4 @@
-// gemm.cu - compiles the implicit GEMMs for devices, what copies for them and for cuDNN, and the
-// tree of slices.
+// gemm.cu - compiles implicit GEMMs for devices, what copies for kernels, and the tree of slices.
 #include "cuda/kernels/add_gradient.hpp"
 #include "cuda/kernels/gemm.hpp"
 #include "cuda/kernels/launch_tasks.cuh"
@@ -9,23 +8,20 @@
 using namespace convgrad;
 using namespace convgrad::cuda;
 
+#define CONVGRAD_LAUNCH_DTYPES(BODY) \
+  CONVGRAD_LAUNCH(BODY<Float16>);    \
+  CONVGRAD_LAUNCH(BODY<BFloat16>);   \
+  CONVGRAD_LAUNCH(BODY<float>);      \
+  CONVGRAD_LAUNCH(BODY<double>)
+
 CONVGRAD_LAUNCH(Mma16Wide<Float16>);
 CONVGRAD_LAUNCH(Mma16Wide<BFloat16>);
 CONVGRAD_LAUNCH(Mma16Narrow<Float16>);
 CONVGRAD_LAUNCH(Mma16Narrow<BFloat16>);
 CONVGRAD_LAUNCH(MmaF64Gemm);
-CONVGRAD_LAUNCH(SimtWide<Float16>);
-CONVGRAD_LAUNCH(SimtWide<BFloat16>);
-CONVGRAD_LAUNCH(SimtWide<float>);
-CONVGRAD_LAUNCH(SimtWide<double>);
-CONVGRAD_LAUNCH(SimtNarrow<Float16>);
-CONVGRAD_LAUNCH(SimtNarrow<BFloat16>);
-CONVGRAD_LAUNCH(SimtNarrow<float>);
-CONVGRAD_LAUNCH(SimtNarrow<double>);
-CONVGRAD_LAUNCH(AddGradient<Float16>);
-CONVGRAD_LAUNCH(AddGradient<BFloat16>);
-CONVGRAD_LAUNCH(AddGradient<float>);
-CONVGRAD_LAUNCH(AddGradient<double>);
+CONVGRAD_LAUNCH_DTYPES(SimtWide);
+CONVGRAD_LAUNCH_DTYPES(SimtNarrow);
+CONVGRAD_LAUNCH_DTYPES(AddGradient);
 CONVGRAD_LAUNCH(FoldColumns<std::uint16_t>);
 CONVGRAD_LAUNCH(FoldColumns<std::uint32_t, 3>);
 CONVGRAD_LAUNCH(Pack<std::uint16_t>);

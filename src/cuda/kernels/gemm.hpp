@@ -35,15 +35,13 @@ struct SingleOperand {
   }
 };
 // Every dtype without tensor cores. A lane's 8 x 4 sums (4 x 4 of float64) are four rows on end by
-// four columns, so that it reads 16 bytes of float32 at a time, and lanes of one row or column the
-// same, which shared memory broadcasts.
+// four columns: it reads 16 bytes of float32 at a time, and what lanes share is broadcast.
 template <typename Scalar, int kWarpM>
 struct FmaOperand : SingleOperand<Scalar> {
   using Op = Fma<typename AccumulatorOf<Scalar>::type>;
   static constexpr int kM = kWarpM, kN = 16, kPad = 0;
 };
-// float16 and bfloat16 by ldmatrix, which a swizzle serves. The 64 sums and their pairs are 192
-// registers of 255.
+// 16 bits by ldmatrix, which a swizzle serves. 64 sums and their pairs are 192 registers of 255.
 template <typename Scalar>
 struct Mma16Operand {
   using Element = Scalar;
@@ -122,8 +120,11 @@ struct Gemm {
     const bool inside = at < channels;
     CONVGRAD_UNROLL
     for (int i = 0; i < kDepth; i += kStep) {
-      const Piece piece(data, at * kElementBytes, table[pixel + i], inside);
-      block.copy_async(&to[pixel + i][to_channel], piece.from, piece.there);
+      // The address is a multiple of 16 also where there is nothing.
+      const std::int64_t entry = table[pixel + i], offset = entry & (PixelTable::kNothing - 1);
+      const auto* const from =
+          static_cast<const unsigned char*>(data) + at * kElementBytes + offset;
+      block.copy_async(&to[pixel + i][to_channel], from, entry < PixelTable::kNothing && inside);
     }
   }
 
@@ -224,18 +225,31 @@ struct Gemm {
     }
   }
 
-  // A sum's place is that of the thread's first one plus what fragment and element add.
+  // Returns where a thread's sums are in a slice's partial gradient, for TileSums::load() and
+  // store(); nullptr outside of dw. They are counted from the thread's first one by what fragment
+  // and element add: numbers that are constants but for the length of a row.
   CONVGRAD_HD static auto address_of(const BlockParams& work, const GemmTask& task, int thread) {
+    const Shape& shape = work.shape;
     const int own = opaque(thread);
     int row, column;
     Op::c_place(own % kWarp, 0, row, column);
-    return sum_addresses<Acc>(work, task.tile, task.slice, row + row_of(own),
-                              column + column_of(own), [](int sum, int& down, int& right) {
-                                const int i = sum / Op::kElementsC;
-                                Op::c_place(0, sum % Op::kElementsC, down, right);
-                                down += i / kTilesN * Op::kM;
-                                right += i % kTilesN * Op::kN;
-                              });
+    const int c = task.tile.row + row + row_of(own);
+    const int k = task.tile.column + column + column_of(own);
+    Sum<Acc>* const first = opaque(work.template sum_at<Acc>(
+        task.slice, static_cast<std::int64_t>(task.tile.tap) * shape.group_c + c,
+        static_cast<std::int64_t>(task.tile.group) * shape.group_k + k));
+    return [=, rows = shape.group_c - c, columns = shape.group_k - k, K = shape.K](int sum) {
+      const int i = sum / Op::kElementsC;
+      int down, right;
+      Op::c_place(0, sum % Op::kElementsC, down, right);
+      down += i / kTilesN * Op::kM;
+      right += i % kTilesN * Op::kN;
+      Sum<Acc>* const at = first + down * K + right;
+#if defined(__CUDACC__)
+      __builtin_assume(at != nullptr && __isGlobal(at));
+#endif
+      return down < rows && right < columns ? at : nullptr;
+    };
   }
 
   template <class Block>
@@ -275,8 +289,7 @@ struct Gemm {
   }
 };
 
-// Wide tiles read half as much of x and dy for each product, narrow ones waste less where channels
-// are few.
+// Wide tiles read half as much for each product, narrow ones waste less where channels are few.
 template <typename Scalar>
 using Mma16Wide = Gemm<Mma16Operand<Scalar>, 2, 4, 4>;
 template <typename Scalar>

@@ -1,13 +1,9 @@
-// gemm_tile.hpp - a tile of dw in an implicit GEMM on tensor cores: some input channels by some
-// output channels of a group, of one tap.
-//
-// It has one tap, because a slab's pixels that a tap sees outside x can then be left out as a
-// whole, for all channels, before anything is multiplied: matrix instructions cannot leave out
-// products.
+// gemm_tile.hpp - a tile of dw in an implicit GEMM: some input channels by some output channels of
+// a group, of one tap: pixels that it sees outside x can then be left out for all channels, as
+// matrix instructions cannot leave out products.
 #pragma once
 
-#include "cuda/kernels/chunk_walker.hpp"
-#include "cuda/kernels/tap_input.hpp"
+#include "cuda/kernels/geometry.hpp"
 
 namespace convgrad::cuda {
 
@@ -26,12 +22,10 @@ struct GemmTile {
 CONVGRAD_HD GemmTile gemm_tile(const GemmParams& p, int rows, int columns, std::int64_t task) {
   std::int64_t rest = p.work.tile_of(task);
   GemmTile tile;
-  tile.column = static_cast<int>(rest % p.column_tiles) * columns;
-  rest /= p.column_tiles;
-  tile.row = static_cast<int>(rest % p.row_tiles) * rows;
-  rest /= p.row_tiles;
-  tile.tap = static_cast<int>(rest % p.work.shape.taps());
-  tile.group = static_cast<int>(rest / p.work.shape.taps());
+  tile.column = take(rest, p.column_tiles) * columns;
+  tile.row = take(rest, p.row_tiles) * rows;
+  tile.tap = take(rest, p.work.shape.taps());
+  tile.group = static_cast<int>(rest);
   return tile;
 }
 
@@ -48,8 +42,7 @@ CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const TapStar
   return inside;
 }
 
-// A block's threads need to know this once a chunk. It is in shared memory, as each would keep it
-// in registers all the time.
+// Is needed once a chunk, and in shared memory, as each thread would keep it in registers.
 struct GemmTask {
   GemmTile tile;
   TapStart start;
@@ -77,38 +70,5 @@ struct PixelTable {
     }
   }
 };
-
-// An entry of a table stands for this, at bytes `at` of its channels; `there` tells whether it is
-// to be read. The address is a multiple of 16 in any case.
-struct Piece {
-  const void* from;
-  bool there;
-  CONVGRAD_HD Piece(const void* data, int at, std::int64_t entry, bool inside)
-      : from(static_cast<const unsigned char*>(data) + at + (entry & (PixelTable::kNothing - 1))),
-        there(entry < PixelTable::kNothing && inside) {}
-};
-
-// Returns where a thread's sums are in a slice's partial gradient, for TileSums::load() and
-// store(); nullptr outside of dw. Addresses are counted from that of the thread's first sum, of a
-// row and a column of the tile, by numbers that are constants but for the length of a row:
-// step(sum, down, right).
-template <typename Acc, class Step>
-CONVGRAD_HD auto sum_addresses(const BlockParams& work, const GemmTile& tile, std::int64_t slice,
-                               int row, int column, Step step) {
-  const Shape& shape = work.shape;
-  const int c = tile.row + row, k = tile.column + column;
-  Sum<Acc>* const first =
-      opaque(work.sum_at<Acc>(slice, static_cast<std::int64_t>(tile.tap) * shape.group_c + c,
-                              static_cast<std::int64_t>(tile.group) * shape.group_k + k));
-  return [=, rows = shape.group_c - c, columns = shape.group_k - k, K = shape.K](int sum) {
-    int down, right;
-    step(sum, down, right);
-    Sum<Acc>* const at = first + down * K + right;
-#if defined(__CUDACC__)
-    __builtin_assume(at != nullptr && __isGlobal(at));
-#endif
-    return down < rows && right < columns ? at : nullptr;
-  };
-}
 
 }  // namespace convgrad::cuda

@@ -1,9 +1,8 @@
 // geometry.hpp - describes to kernels one problem, one block of its tensors and the cut of its
 // pixels, in plain numbers, the same on device and processor.
 //
-// Extents, taps and positions fit 32 bits with room (kMaxExtent, checked before anything is
-// launched), as devices have no 64-bit integer units: a 64-bit product is several instructions and
-// two registers. Numbers of images, of elements and offsets need 64 nevertheless.
+// Extents, taps and positions fit 32 bits (kMaxExtent, checked before anything is launched), as
+// devices have no 64-bit integer units. Numbers of images, of elements and offsets need 64.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +13,8 @@
 
 namespace convgrad::cuda {
 
-// Extents, and positions that a tap can reach, stay below this; and a position that is kNowhere
-// plus another one, or minus a pad, is outside every tensor without overflow.
+// Extents, and positions that a tap can reach, stay below this.
 inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 29;
-inline constexpr int kNowhere = -(1 << 30);
 
 // A chunk has at most so many pixels, for which kernels' tables of offsets in shared memory have
 // room; those of kernels without have up to kLongChunkPixels. schedule.hpp has the same numbers,
@@ -35,16 +32,11 @@ struct Shape {
   std::int64_t K;
 
   CONVGRAD_HD int taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
-  // Devices have no instruction to divide: kernels do this once a chunk at most.
-  CONVGRAD_HD int tap_t(int tap) const { return tap / (axis[1].taps * axis[2].taps); }
-  CONVGRAD_HD int tap_r(int tap) const { return tap / axis[2].taps % axis[1].taps; }
-  CONVGRAD_HD int tap_s(int tap) const { return tap % axis[2].taps; }
 };
 
 // Views a block of x or dy in device memory. The element of image n, position (a, b, c) and channel
-// k of a group is data[base + n*n_stride + a*spatial[0] + b*spatial[1] + c*spatial[2] +
-// group*group_stride + k*c_stride], all counted from the tensor's own origin. Elements are there
-// for positions lo <= position < hi only. For all kernels but Pack, c_stride is 1.
+// k of a group is data[pixel(n, a, b, c) + group*group_stride + k*c_stride], all counted from the
+// tensor's own origin, for lo <= position < hi only. For all kernels but Pack, c_stride is 1.
 struct View {
   const void* data;
   std::int64_t base, n_stride, group_stride, c_stride, spatial[3];
@@ -66,9 +58,8 @@ struct Box {
 };
 
 // quotient() is i / divisor for i below kLongChunkPixels by a product, as devices have no
-// instruction to divide: i * ceil(2^24 / divisor) / 2^24. Rounding up adds less than 2^12 / 2^24 =
-// 1 / 4096 to it, and i / divisor is at least 1 / divisor below the next integer. Divisors above
-// 4096 give 0 throughout.
+// instruction to divide: i * ceil(2^24 / divisor) / 2^24. Rounding up adds less than 1 / 4096, and
+// i / divisor is at least 1 / divisor below the next integer. Divisors above 4096 give 0.
 CONVGRAD_HD constexpr std::uint32_t reciprocal(std::int64_t divisor) {
   return static_cast<std::uint32_t>(((std::int64_t{1} << 24) + divisor - 1) / divisor);
 }
@@ -103,9 +94,9 @@ inline Divisor divisor(std::int64_t value) {
           shift};
 }
 
-// Describes the cut of all output pixels into chunks (split_box), so that boxes follow without
-// 64-bit divisions: along each axis chunks are pieces of `full` pixels, q fastest. They are one
-// pixel long on axes outside the one that chunks split, and the whole extent on those inside it.
+// The cut of all output pixels into chunks (ChunkGrid), so that boxes follow without 64-bit
+// divisions: pieces of `full` pixels, q fastest. They are one pixel long on axes outside the one
+// that chunks split, and the whole extent on those inside it.
 struct Chunks {
   std::int64_t images;           // pixels along n
   int extent[3];                 // along z, p, q
@@ -118,9 +109,7 @@ struct Chunks {
     Box result;
     auto rest = static_cast<std::uint32_t>(chunk);
     for (int a = 3; a > 0; --a) {
-      const auto many = static_cast<std::uint32_t>(pieces[a - 1]);
-      result.begin[a - 1] = static_cast<int>(rest % many) * full[a];
-      rest /= many;
+      result.begin[a - 1] = take(rest, pieces[a - 1]) * full[a];
     }
     const std::int64_t n = static_cast<std::int64_t>(rest) * full[0], left = images - n;
     result.n = n;
@@ -132,8 +121,7 @@ struct Chunks {
     return result;
   }
   // Finds pixel number i of a chunk's box, q fastest; the image is counted within the box. Axes
-  // inside the one that is cut are whole in every chunk, and a pixel is the first along those
-  // outside.
+  // inside the one that is cut are whole in every chunk, those outside have one pixel.
   CONVGRAD_HD void pixel(const Box& box, int i, int& image, int out[3]) const {
     int at = i;
     for (int a = 2; a >= 0; --a) {
@@ -158,7 +146,6 @@ struct BlockParams {
   std::int64_t dw_count;                                   // elements of a partial gradient
   void* partials;                                          // Sum<Acc> [slice][tap][c][k]
 
-  CONVGRAD_HD std::int64_t slice_of(std::int64_t task) const { return first_slice + task / tiles; }
   CONVGRAD_HD std::int64_t tile_of(std::int64_t task) const { return task % tiles; }
   // Tells whether this block has the first chunk of a slice: its partial gradient is then written
   // without being read, and nobody has to set it to zero.
@@ -171,5 +158,50 @@ struct BlockParams {
     return static_cast<Sum<Acc>*>(partials) + slice * dw_count + row * shape.K + k;
   }
 };
+
+// Walks through the chunks that a slice has in the block, in the order in which a thread block
+// takes them. It fixes the bits of the result: it follows from the problem, never from the device.
+struct ChunkWalker {
+  const BlockParams& work;
+  std::int64_t slice, chunk;
+  int left;  // chunks, the present one included
+
+  CONVGRAD_HD ChunkWalker(const BlockParams& params, std::int64_t task)
+      : work(params), slice(params.first_slice + task / params.tiles), left(0) {
+    std::int64_t end;
+    dealt_chunks(work.chunk_count, work.unit, work.partitions, work.interleave, slice,
+                 work.chunk_begin, work.chunk_end, chunk, end);
+    if (chunk < end) left = static_cast<int>(ceil_div(end - chunk, work.interleave));
+  }
+  CONVGRAD_HD bool done() const { return left == 0; }
+  CONVGRAD_HD void next() {
+    --left;
+    chunk += work.interleave;
+  }
+  CONVGRAD_HD Box box() const { return work.chunks.box(chunk); }
+};
+
+// Holds where a tap sees x from the outputs at position 0.
+struct TapStart {
+  int at[3];
+
+  // Divides, for which devices have no instruction: kernels do this once a chunk at most.
+  CONVGRAD_HD TapStart(const Shape& shape, int tap) {
+    const int R = shape.axis[1].taps, S = shape.axis[2].taps;
+    const int taps[3] = {tap / (R * S), tap / S % R, tap % S};
+    for (int a = 0; a < 3; ++a) at[a] = taps[a] * shape.axis[a].dilation - shape.axis[a].pad;
+  }
+  TapStart() = default;  // in shared memory
+};
+
+// Finds where a tap sees x from an output position; false if that is outside x on some axis.
+CONVGRAD_HD bool tap_input(const Shape& shape, const TapStart& start, const int out[3], int in[3]) {
+  bool inside = true;
+  for (int a = 0; a < 3; ++a) {
+    in[a] = out[a] * shape.axis[a].stride + start.at[a];
+    inside = inside && in[a] >= 0 && in[a] < shape.axis[a].in;
+  }
+  return inside;
+}
 
 }  // namespace convgrad::cuda

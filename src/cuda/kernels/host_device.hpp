@@ -6,20 +6,15 @@
 
 #include "convgrad/float16.hpp"
 
-#if defined(__CUDACC__)
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#define CONVGRAD_HD __device__ __forceinline__
-#else
-#include "convgrad/dtype.hpp"
-#define CONVGRAD_HD inline
-#endif
-
 // Arrays in registers need loops over them unrolled. The host's compiler knows no such pragma.
 #if defined(__CUDACC__)
+#include <cuda_fp16.h>
+#define CONVGRAD_HD __device__ __forceinline__
 #define CONVGRAD_UNROLL _Pragma("unroll")
 #define CONVGRAD_NO_UNROLL _Pragma("unroll 1")
 #else
+#include "convgrad/dtype.hpp"
+#define CONVGRAD_HD inline
 #define CONVGRAD_UNROLL
 #define CONVGRAD_NO_UNROLL
 #endif
@@ -29,9 +24,13 @@ namespace convgrad::cuda {
 inline constexpr int kWarp = 32;  // threads
 
 // Bits are copied, as the processor lacks what devices have for this (__float_as_uint).
+CONVGRAD_HD std::uint64_t double_bits(double value) {
+  std::uint64_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
 CONVGRAD_HD std::uint32_t float_bits(float value) {
   std::uint32_t bits;
-  static_assert(sizeof(bits) == sizeof(value));
   __builtin_memcpy(&bits, &value, sizeof(bits));
   return bits;
 }
@@ -91,31 +90,21 @@ struct AccumulatorOf<double> {
 // Looks at bits, not at std::isfinite: both sides are the same under any option of the compiler.
 CONVGRAD_HD bool is_finite(float value) { return (float_bits(value) & 0x7f800000u) != 0x7f800000u; }
 CONVGRAD_HD bool is_finite(double value) {
-  std::uint64_t bits;
-  __builtin_memcpy(&bits, &value, sizeof(bits));
-  return (bits & 0x7ff0000000000000u) != 0x7ff0000000000000u;
+  return (double_bits(value) & 0x7ff0000000000000u) != 0x7ff0000000000000u;
 }
 
-// Returns the same number, which the compiler takes for another: a kernel's addresses of sums,
-// needed before and after its loops, would otherwise be kept in registers all the way.
-CONVGRAD_HD int opaque(int value) {
-#if defined(__CUDACC__)
-  asm volatile("" : "+r"(value));
-#endif
-  return value;
-}
-CONVGRAD_HD std::int64_t opaque(std::int64_t value) {
-#if defined(__CUDACC__)
-  asm volatile("" : "+l"(value));
-#endif
-  return value;
-}
+// Returns the same number or pointer, which the compiler takes for another: a kernel's addresses of
+// sums, needed before and after its loops, would otherwise be kept in registers all the way.
 template <typename T>
-CONVGRAD_HD T* opaque(T* pointer) {
+CONVGRAD_HD T opaque(T value) {
 #if defined(__CUDACC__)
-  asm volatile("" : "+l"(pointer));
+  if constexpr (sizeof(T) == 4) {
+    asm volatile("" : "+r"(value));
+  } else {
+    asm volatile("" : "+l"(value));
+  }
 #endif
-  return pointer;
+  return value;
 }
 
 // Keeps the compiler from loading ahead what is used behind this, for which there are no registers.
@@ -128,6 +117,13 @@ CONVGRAD_HD void one_by_one() {
 template <typename Integer>
 CONVGRAD_HD constexpr Integer ceil_div(Integer a, Integer b) {
   return a / b + (a % b != 0 ? 1 : 0);
+}
+// Returns the remainder, and leaves the quotient.
+template <typename Integer>
+CONVGRAD_HD int take(Integer& number, int count) {
+  const auto remainder = static_cast<int>(number % static_cast<Integer>(count));
+  number /= static_cast<Integer>(count);
+  return remainder;
 }
 template <typename Integer>
 CONVGRAD_HD constexpr Integer least(Integer a, Integer b) {

@@ -6,21 +6,12 @@
 
 namespace convgrad::cuda {
 
-// __grid_constant__: parameters are read from constant memory, and not copied for each thread where
-// a reference to them is passed on; descriptors of bulk copies must be there (CUDA C++ Programming
-// Guide, "Tensor Memory Access"). A multiprocessor must have registers for so many blocks, if the
-// Body says so: the compiler's own choice, which 0 leaves to it, spills some to reach more blocks
-// than shared memory lets in. 1024: bulk.hpp.
+// __grid_constant__: parameters are read from constant memory, and not copied for each thread;
+// descriptors of bulk copies must be there (CUDA C++ Programming Guide, "Tensor Memory Access"). A
+// multiprocessor must have registers for kLeastBlocks: the compiler's own choice, which 0 leaves to
+// it, spills some to reach more blocks than shared memory lets in. 1024: bulk.hpp.
 template <class Body>
-constexpr auto least_blocks(int) -> decltype(int{Body::kLeastBlocks}) {
-  return Body::kLeastBlocks;
-}
-template <class Body>
-constexpr int least_blocks(long) {
-  return 0;
-}
-template <class Body>
-__global__ void __launch_bounds__(Body::kThreads, least_blocks<Body>(0))
+__global__ void __launch_bounds__(Body::kThreads, Body::kLeastBlocks)
     body_kernel(const __grid_constant__ typename Body::Params params, std::int64_t first) {
   extern __shared__ __align__(1024) unsigned char memory[];
   DeviceBlock<Body> block(*reinterpret_cast<typename Body::Shared*>(memory));
@@ -43,8 +34,7 @@ void launch_tasks(const typename Body::Params& params, std::int64_t first, std::
                   int cluster, cudaStream_t stream) {
   const int bytes = shared_bytes<Body>(params, 0);
   // More than 48 KiB is given on request (CUDA C++ Programming Guide, "Shared Memory" of compute
-  // capability 8.x and 9.0). The attribute is the current device's: set before each
-  // launch, as devices may change between them.
+  // capability 8.x and 9.0), by each device: another may be the current one than before.
   if (bytes > 48 * 1024) {
     check(
         cudaFuncSetAttribute(body_kernel<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),

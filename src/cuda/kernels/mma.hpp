@@ -4,9 +4,9 @@
 //
 // Each Op multiplies A (kM x kK) by B (kK x kN) and adds to C. a_place(lane, e, row, k) says where
 // element e of a lane's fragment of A is, and likewise for B and C; a_value(fragment, e) is its
-// value. Tests compute products from these alone; devices use multiply(). So the formulas are those
-// of the manual's figures ("Matrix Fragments for mma.m16n8k16" and so on), each of which has the
-// lane's number in groups of four: groupID is lane / 4, threadID_in_group is lane % 4.
+// value. Tests compute products from these alone; devices use multiply(). The formulas are those of
+// the manual's figures ("Matrix Fragments for mma.m16n8k16" and so on): groupID is lane / 4,
+// threadID_in_group is lane % 4.
 //
 // In all of them k is the number of a pixel, so that a fragment of A is a part of x and one of B a
 // part of dy, both as [channel][pixel]: the transposes of what shared memory holds.
@@ -22,10 +22,18 @@ struct Words {
   std::uint32_t word[kCount];
 };
 
-// C is the same in all shapes: two neighbouring columns of row groupID, and of the row 8 below it
-// where there are 16.
+// Fragments of other elements.
+template <typename Acc, int kCount>
+struct Values {
+  Acc value[kCount];
+};
+
+// Both are m16n8k16. C is the same in all shapes: two neighbouring columns of row groupID, and of
+// the row 8 below it where there are 16.
 struct MmaSums {
   static constexpr bool kOfTensorCores = true;
+  static constexpr int kM = 16, kN = 8, kK = 16;
+  static constexpr int kElementsA = 8, kElementsB = 4, kElementsC = 4;
   CONVGRAD_HD static void c_place(int lane, int e, int& row, int& column) {
     row = lane / 4 + e / 2 * 8;
     column = lane % 4 * 2 + e % 2;
@@ -35,8 +43,6 @@ struct MmaSums {
 // Is m16n8k16 for 16-bit elements, C in float32: products of 16-bit values are exact in it.
 template <typename Scalar>
 struct Mma16 : MmaSums {
-  static constexpr int kM = 16, kN = 8, kK = 16;
-  static constexpr int kElementsA = 8, kElementsB = 4, kElementsC = 4;
   using A = Words<4>;
   using B = Words<2>;
   using C = float[kElementsC];
@@ -63,14 +69,8 @@ struct Mma16 : MmaSums {
 // one with a fused multiply-add each, k upwards (Xie et al., MMA-Sim, arXiv:2511.10909, measured
 // that; the PTX manual says only that each is as exact as fma), so the bits are the same.
 struct MmaF64 : MmaSums {
-  static constexpr int kM = 16, kN = 8, kK = 16;
-  static constexpr int kElementsA = 8, kElementsB = 4, kElementsC = 4;
-  struct A {
-    double value[kElementsA];
-  };
-  struct B {
-    double value[kElementsB];
-  };
+  using A = Values<double, kElementsA>;
+  using B = Values<double, kElementsB>;
   using C = double[kElementsC];
 
   CONVGRAD_HD static void a_place(int lane, int e, int& row, int& k) {
@@ -94,9 +94,7 @@ struct Fma {
   static constexpr bool kOfTensorCores = false;
   static constexpr int kM = 32, kN = 16, kK = 1;
   static constexpr int kElementsA = 4, kElementsB = 4, kElementsC = 16;
-  struct A {
-    Acc value[kElementsA];
-  };
+  using A = Values<Acc, kElementsA>;
   using B = A;
   using C = Acc[kElementsC];
 
@@ -151,8 +149,6 @@ CONVGRAD_HD void MmaF64::multiply(C& c, const A& a, const B& b) {
   }
 #endif
 }
-
-#undef CONVGRAD_MMA
 #endif
 
 }  // namespace convgrad::cuda

@@ -1,10 +1,8 @@
 // pack.hpp - copies a block with the channels last, each group's padded with zeros to whole vectors
-// of 16 bytes, where a tensor is not like that; or its numbers' terms, each a tensor behind the
-// one before.
+// of 16 bytes, where a tensor is not like that; or its numbers' terms, a tensor behind another.
 //
 // cp.async and bulk copies move 16 bytes between addresses that are multiples of 16. To gather
-// single elements in the kernel instead would be done again for every tile and tap; this reads and
-// writes the block once.
+// single elements in the kernel would be done for every tile and tap; this is done once.
 #pragma once
 
 #include "cuda/kernels/geometry.hpp"
@@ -39,7 +37,7 @@ struct PackedVectors {
 template <typename Element, int kTerms = 1>
 struct Pack {
   using Packed = PackedVectors<Element, kTerms>;
-  static constexpr int kThreads = 256, kVector = Packed::kVector;
+  static constexpr int kThreads = 256, kLeastBlocks = 0, kVector = Packed::kVector;
 
   struct Params {
     View from;                    // a whole block: images from n, positions lo to hi
@@ -84,7 +82,7 @@ struct Pack {
 template <typename Element, int kTerms = 1>
 struct FoldColumns {
   using Packed = PackedVectors<Element, kTerms>;
-  static constexpr int kThreads = 256, kVector = Packed::kVector;
+  static constexpr int kThreads = 256, kLeastBlocks = 0, kVector = Packed::kVector;
 
   struct Params {
     View from;  // the block: images from n, positions lo to hi

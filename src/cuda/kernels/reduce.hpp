@@ -1,8 +1,7 @@
 // reduce.hpp - adds the partial gradients of all slices in a fixed binary tree, in one launch.
 //
-// It adds in float64, once per slice and element: the time is that of reading the partials, so many
-// of them are on their way at a time. Nothing is added atomically, as the order of atomic
-// additions, and the bits with it, would vary from run to run.
+// It adds in float64: the time is that of reading the partials, so many are on their way at a time.
+// Nothing is added atomically, as the order, and the bits with it, would vary from run to run.
 #pragma once
 
 #include <type_traits>
@@ -59,9 +58,8 @@ CONVGRAD_HD double add_neighbours(double (&sums)[kCount]) {
   return sums[0];
 }
 
-// Each warp of a block takes a run of slots of the same vectors of elements, or, with one way, all
-// slots of other vectors than the rest. A run is a power of two long, so it is a node of the tree,
-// and those of the warps meet in shared memory.
+// Each warp of a block takes a run of slots of the same vectors, or, with one way, all slots of its
+// own. A run is a power of two long, so it is a node of the tree; warps' meet in shared memory.
 template <class Form, int kWaysOfBlock, int kElements = 16 / int{sizeof(typename Form::Value)}>
 struct ReduceSlices {
   static constexpr int kThreads = 256, kWays = kWaysOfBlock, kVector = kElements;
@@ -99,8 +97,8 @@ struct ReduceSlices {
     }
   };
 
-  // Adds the values first, ..., first + kCount - 1, half of them after the other, as registers are
-  // fewer than float64 sums of all would take.
+  // Adds kCount values from kFirst on, half of them after the other: there are no registers for
+  // all of them as float64.
   template <int kFirst, int kCount>
   CONVGRAD_HD static Sums add(const Vector* values) {
     Sums sums;

@@ -7,12 +7,6 @@
 
 namespace convgrad::cuda {
 
-CONVGRAD_HD std::uint64_t double_bits(double value) {
-  std::uint64_t bits;
-  __builtin_memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
 // Rounds once, to nearest, ties to even. Of the fraction the upper 20 bits are kept, and whether
 // there is anything below: all that decides, in 32 bits, for which devices have units.
 template <int kExponentBits, int kFractionBits>

@@ -4,9 +4,8 @@
 // pixels (docs/numerics.md). They are added to a pair of floats without error: TwoSum (Knuth
 // 1969) gives the rounding error of each addition, and `low` collects them (Ogita, Rump, Oishi:
 // Accurate sum and dot product, 2005, Sum2). A pair has 48 bits where a float64 has 53; it takes
-// six float32 additions instead of one float64 addition, of which devices that are not for data
-// centres have units for one in 64 (CUDA C++ Programming Guide, "Arithmetic Instructions"). float64
-// is summed as it is.
+// six float32 additions instead of one of float64, of which devices that are not for data centres
+// have units for one in 64 (CUDA C++ Programming Guide, "Arithmetic Instructions").
 #pragma once
 
 #include "cuda/kernels/host_device.hpp"
@@ -43,12 +42,9 @@ struct Sum<double> {
 static_assert(sizeof(Sum<float>) == 8 && sizeof(Sum<double>) == 8);  // reduce.hpp writes float64
 
 // A thread's part of a tile of dw is kFragments fragments of kElements sums, each fragment the
-// accumulator of one matrix instruction, or one row of a thread's sums. Loops over them are
-// unrolled everywhere, since only arrays whose indices are constants are kept in registers.
-//
-// An element has two sums: products are added to `chunk`, and once a chunk that is added to
-// `total`, which takes six additions. Both stay in registers for all chunks of a slice: in shared
-// memory, the pairs of 128 x 128 elements would take 128 KiB, more than most devices have of it.
+// accumulator of one matrix instruction, or one row of a thread's sums. Products are added to
+// `chunk`, and once a chunk that is added to `total`. Both stay in registers for all chunks of a
+// slice: the pairs of 128 x 128 elements take more than the shared memory of most devices.
 template <typename Acc, int kFragments, int kElements, int kTotals = kFragments* kElements>
 struct TileSums {
   Acc chunk[kFragments][kElements];
@@ -66,24 +62,19 @@ struct TileSums {
   CONVGRAD_HD void clear() {
     each([&](int i, int e) { chunk[i][e] = 0; });
   }
-  // Looks at the chunk's sums. Zero times a sum is 0 or NaN, one instruction each, in four chains,
-  // so that none waits for its last addition.
+  // Zero times a sum is 0 or NaN, one instruction each, in four chains, none of which waits.
   CONVGRAD_HD bool all_finite() const {
     Acc zero[4] = {};
     each([&](int i, int e) { zero[e % 4] += chunk[i][e] * 0; });
     return is_finite((zero[0] + zero[1]) + (zero[2] + zero[3]));
   }
-  CONVGRAD_HD void add_chunk() {
+  CONVGRAD_HD void end_chunk() {
     static_assert(kTotals == kFragments * kElements);
     each([&](int i, int e) { total[i * kElements + e].add(chunk[i][e]); });
-  }
-  CONVGRAD_HD void end_chunk() {
-    add_chunk();
     clear();
   }
-  // Loads totals from where earlier blocks left them, or 0 where this is the slice's first block.
-  // address(i) is the pair of total number i in the slice's partial gradient, nullptr outside of
-  // dw.
+  // Loads totals from where earlier blocks left them, or 0 in the slice's first block. address(i)
+  // is that of total number i, nullptr outside of dw.
   template <class Address>
   CONVGRAD_HD void load(bool first, Address&& address) {
     CONVGRAD_UNROLL

@@ -12,8 +12,7 @@
 
 namespace convgrad::cuda {
 
-// Of a warpgroup's `count` chunks from `chunk` on, behind what earlier blocks stored, panel by
-// panel. Body is WgmmaTaps.
+// Of a warpgroup's chunks, behind what earlier blocks stored, panel by panel. Body is WgmmaTaps.
 template <class Body>
 struct TapsCareful {
   using Element = typename Body::Element;
@@ -30,14 +29,7 @@ struct TapsCareful {
     CONVGRAD_NO_UNROLL
     for (int panel = 0; panel < Body::kPanelCount; ++panel) {
       typename Op::C sums;
-      CONVGRAD_UNROLL
-      for (int i = 0; i < kVectors; ++i) {
-        const typename Body::Four four = part.before > 0
-                                             ? *task.sums(group, panel * kVectors + i, thread)
-                                             : typename Body::Four{};
-        CONVGRAD_UNROLL
-        for (int e = 0; e < 4; ++e) sums[4 * i + e] = four.sum[e];
-      }
+      task.load(group, panel * kVectors, thread, part.before > 0, sums);
       for (int i = 0; i < part.count; ++i) {
         add(block, task.p.work.chunks.box(part.chunk + i * task.p.work.interleave), panel, sums);
       }
@@ -45,8 +37,7 @@ struct TapsCareful {
     }
   }
 
-  // Taps that were folded into channels see other pixels each: all of them are multiplied for each
-  // tap, and its channels' sums are kept.
+  // Taps that were folded into channels see other pixels each: of each tap its channels' are kept.
   template <class Block>
   CONVGRAD_HD void add(Block& block, const Box& box, int panel, typename Op::C& sums) const {
     const TapsLayout& l = task.p.layout;

@@ -96,9 +96,8 @@ struct TapsTask {
   }
 };
 
-// The chunks of a slice in the block, as dealt_chunks() has them: `left` from `chunk` on, and how
-// many of the slice's are before them, and all. Without divisions, which take longer than anything
-// else before the first product.
+// The chunks of a slice in the block, as dealt_chunks() has them: `left` from `chunk` on, how many
+// are before them, and all. Divisions would take longer than all else before the first product.
 struct TapsWalk {
   std::uint32_t chunk, step, left, before, all;
 
@@ -166,14 +165,9 @@ struct TapsSums {
 
     CONVGRAD_HD Places(const Params& params, std::int64_t element) : p(params) {
       auto rest = static_cast<std::uint32_t>(element);
-      const auto take = [&](std::uint32_t count) {
-        const auto digit = static_cast<int>(rest % count);
-        rest /= count;
-        return digit;
-      };
-      first = take(4);
-      const int thread = take(kWarpgroup), vector = take(Body::kVectors);
-      group = take(Body::kGroupCount);
+      first = take(rest, 4);
+      const int thread = take(rest, kWarpgroup), vector = take(rest, Body::kVectors);
+      group = take(rest, Body::kGroupCount);
       tile = taps_tile(p.layout, rest);
       Body::Op::c_place(thread, vector * 4, row, column);
     }

@@ -1,5 +1,4 @@
-// terms.hpp - a float32 as the sum of three bfloat16: each is what the ones before it leave,
-// rounded to nearest.
+// terms.hpp - a float32 as the sum of three bfloat16: each is what the ones before leave, rounded.
 //
 // That is exact from 2^-103 on, as a float32 has 24 bits and a term 8. Of the nine products of two
 // such sums six are formed, the smallest first; the others are below half a unit of float32.
@@ -29,8 +28,7 @@ inline constexpr int kProducts = 6, kLastProduct = 5;
 CONVGRAD_HD constexpr std::uint32_t dy_term(int product) { return 0x001012u >> 4 * product & 3u; }
 CONVGRAD_HD constexpr std::uint32_t x_term(int product) { return 0x010210u >> 4 * product & 3u; }
 
-// A number that is no such sum is in the second and third term as it is. The first is NaN, and so
-// is each sum of its products.
+// A number that is no such sum is in two terms as it is. The first is NaN, as are sums of products.
 CONVGRAD_HD void cut(std::uint32_t bits, std::uint16_t (&terms)[3]) {
   constexpr std::uint32_t kLeast = (127 - 103) << 23, kRoundsToInfinity = 0x7f7f8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;

@@ -14,14 +14,12 @@
 namespace convgrad::cuda {
 
 inline constexpr int kWarpgroup = 4 * kWarp;  // threads
-// Thread blocks of a cluster, which every device takes (CUDA C++ Programming Guide, "Thread Block
-// Clusters").
+// Of a cluster, which every device takes (CUDA C++ Programming Guide, "Thread Block Clusters").
 inline constexpr std::int64_t kMostBlocks = 8;
 
 // Returns the descriptor of an operand (PTX ISA, "Matrix-descriptor format") whose first row is at
-// this address of shared memory; its next panel is panel_bytes behind it. Offsets are counted in 16
-// bytes: of panels in bits 16 to 29, of blocks in bits 32 to 45; 1 in bits 62 and 63 is the
-// 128-byte swizzle, 2 that of 64 bytes.
+// this address of shared memory; its next panel is panel_bytes behind it. Offsets count 16 bytes:
+// of panels in bits 16 to 29, of blocks from 32; bits 62 and 63 are 1 for 128-byte swizzles, or 2.
 CONVGRAD_HD constexpr std::uint64_t operand_at(std::uint32_t address, int row_bytes,
                                                int panel_bytes) {
   return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) |
@@ -121,20 +119,6 @@ CONVGRAD_WGMMA_BOTH(64, 32, 32, 33, 34)
 CONVGRAD_WGMMA_BOTH(96, 48, 48, 49, 50)
 CONVGRAD_WGMMA_BOTH(128, 64, 64, 65, 66)
 CONVGRAD_WGMMA_BOTH(192, 96, 96, 97, 98)
-
-#undef CONVGRAD_WGMMA_BOTH
-#undef CONVGRAD_WGMMA
-#undef CONVGRAD_NAMES_96
-#undef CONVGRAD_NAMES_64
-#undef CONVGRAD_NAMES_48
-#undef CONVGRAD_NAMES_32
-#undef CONVGRAD_NAMES_16
-#undef CONVGRAD_WGMMA_96
-#undef CONVGRAD_WGMMA_64
-#undef CONVGRAD_WGMMA_48
-#undef CONVGRAD_WGMMA_32
-#undef CONVGRAD_WGMMA_16
-#undef CONVGRAD_WGMMA_4
 #endif
 
 }  // namespace convgrad::cuda

@@ -12,19 +12,15 @@
 // A tile is 64 output channels (m), or 128, by taps and input channels (n), some to each warpgroup.
 // Sums stay in registers through all chunks of a slice, up to TapsLayout::sums of them, and are
 // stored as they are: the partial gradient of a short slice is float32, in the order of the
-// registers. They are taken up again where a block of data ends in the middle, so blocks change no
-// bit. A longer slice adds its sums to float64 in device memory. Where a block of data has all of
-// short slices, those of a tile, or eight of them, are a cluster of thread blocks: each adds a part
-// of the sums of all, which are in shared memory, in the tree of reduce.hpp, and writes dw, or
-// float64 partial gradients.
+// registers. The next block of data takes them up again, so blocks change no bit. A longer slice
+// adds its sums to float64 in device memory. Where a block of data has all of short slices, those
+// of a tile, or eight of them, are a cluster of thread blocks: each adds a part of the sums of all,
+// which are in shared memory, in the tree of reduce.hpp, and writes dw, or float64 partials.
 //
 // float32 comes as three bfloat16 tensors behind each other (terms.hpp). Tensor cores cut sums
 // toward zero, so they sum no more than 4 steps of 16 pixels, the products of the largest terms
-// apart from the others. These sums are added in registers, rounded to nearest.
-//
-// What is outside x is zero, which is not enough where the other factor is not finite: then the
-// same products are formed once more without dy of the pixels that a tap sees nothing at
-// (taps_careful.hpp).
+// apart from the others. These sums are added in registers, rounded to nearest. What is outside x
+// is zero, which is not enough where the other factor is not finite: taps_careful.hpp.
 #pragma once
 
 #include "cuda/kernels/reduce.hpp"
@@ -33,8 +29,7 @@
 
 namespace convgrad::cuda {
 
-// Where clusters of so many slices write their sums, in the order of dw, one behind the other,
-// rounded to the dtype; or no cluster does.
+// Where clusters of so many slices write sums, as dw, one behind the other, rounded; or none does.
 struct WrittenDw {
   void* dw = nullptr;
   DType dtype = DType::f64;
@@ -59,6 +54,7 @@ struct WgmmaTaps {
   static constexpr int kTerms = TermsOf<Scalar>::kTerms;
   static constexpr int kGroupCount = kGroups, kPanelCount = kPanels;
   static constexpr int kConsumers = kGroups * kWarpgroup, kThreads = kConsumers + kWarpgroup;
+  static constexpr int kLeastBlocks = 0;
   static constexpr int kRowX = kWidth * 2;  // bytes
   static constexpr int kVectors = Op::kElementsC / 4, kPanelVectors = PanelOp::kElementsC / 4;
   static constexpr std::int64_t kTileSums = std::int64_t{kGroups} * kVectors * kWarpgroup * 4;
@@ -115,8 +111,18 @@ struct WgmmaTaps {
       void* const totals = static_cast<unsigned char*>(p.work.partials) + p.layout.total_bytes;
       return static_cast<double*>(totals) + sum_at(group, vector, thread);
     }
-    // Stores vectors of sums from `vector` on: as they are, or to the slice's totals where a sum of
-    // a long slice has ended.
+    // Loads vectors of sums from `vector` on, if there are any; else they are 0.
+    template <int kCount>
+    CONVGRAD_HD void load(int group, int vector, int thread, bool there,
+                          float (&to)[kCount]) const {
+      CONVGRAD_UNROLL
+      for (int i = 0; i < kCount / 4; ++i) {
+        const Four four = there ? *sums(group, vector + i, thread) : Four{};
+        CONVGRAD_UNROLL
+        for (int e = 0; e < 4; ++e) to[4 * i + e] = four.sum[e];
+      }
+    }
+    // Stores vectors of sums from `vector` on; those of a long slice that end, to its totals.
     template <int kCount>
     CONVGRAD_HD void store(int group, int vector, int thread, bool ended, bool first_sum,
                            const float (&from)[kCount]) const {
@@ -355,11 +361,9 @@ struct WgmmaTaps {
     };
     const std::uint32_t left = TapsWalk(p.work, l, TapsTask(p.work, l, number).slice).left;
     for (std::uint32_t done = 0; done < left;) {
-      typename Op::C sums;
-      CONVGRAD_UNROLL
-      for (int e = 0; e < Op::kElementsC; ++e) sums[e] = 0;
+      typename Op::C sums{};
       const TapsSum part = part_behind(done);
-      if (part.before > 0) load(Task(p, opaque(number)), group, thread, sums);
+      if (part.before > 0) Task(p, opaque(number)).load(group, 0, thread, true, sums);
       constexpr int kOther = kTerms > 1 ? 2 : 5;
       switch (l.together) {
         case 3:
@@ -380,20 +384,12 @@ struct WgmmaTaps {
       const bool writes = p.written.cluster > 0;
       if (!finite) {
         TapsCareful<WgmmaTaps>{task, now, group, thread}.run(block);
-        if (writes) load(task, group, thread, sums);
+        if (writes) task.load(group, 0, thread, true, sums);
       } else if (!writes) {
         task.store(group, 0, thread, now.ended, now.first, sums);
       }
       if (writes) write_dw(block, task, group, thread, sums);
       done += static_cast<std::uint32_t>(now.count);
-    }
-  }
-  CONVGRAD_HD static void load(const Task& task, int group, int thread, typename Op::C& sums) {
-    CONVGRAD_UNROLL
-    for (int i = 0; i < kVectors; ++i) {
-      const Four four = *task.sums(group, i, thread);
-      CONVGRAD_UNROLL
-      for (int e = 0; e < 4; ++e) sums[4 * i + e] = four.sum[e];
     }
   }
 
