@@ -11,7 +11,7 @@ namespace {
 // check took more.
 constexpr double kQuickBudget = 0x1p28, kNoLimit = 0x1p60;
 // And so many seconds, or so many times what the check took.
-constexpr double kQuickSeconds = 1.5, kQuickTimes = 3;
+constexpr double kQuickSeconds = 1.5, kQuickTimes = 4;
 // So many elements at most are computed to see whether a golden file or a gradient is right.
 constexpr std::int64_t kArbiterElements = 256;
 

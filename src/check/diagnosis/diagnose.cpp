@@ -15,6 +15,8 @@ namespace {
 // is wrong.
 constexpr std::size_t kLooks[] = {8, 64}, kConfirmed = 4096, kPairLook = 4;
 constexpr std::size_t kSampled = 128, kPairedMoves = 32;
+// So many faults are looked at before the time is.
+constexpr std::size_t kAtOnce = 64;
 // So many sums are confirmed at once, of all faults together: each takes about 100 bytes.
 constexpr std::size_t kMostConfirmed = std::size_t{1} << 18;
 // A fit is not told from one that is so much better, nor errors of right sums from smaller ones
@@ -69,18 +71,18 @@ class Search {
     const Sample sample = sampled();
     const Facts facts = facts_of(images_);
     const List faults = known_faults(pb, facts);
-    try_each(faults);  // whatever time it takes: the budget bounds it
     images_.before_block = [&] { evidence_.stop_if_late(); };
     const TermsOf of = [&](const auto& entries) { return terms(entries); };
     const Finder finders[] = {
         {Stage::always, true, [&] { try_found(find_lost_pixels(evidence_, sample)); }},
+        {Stage::always, false, [&] { try_parts(faults, Stage::always); }},
         {Stage::unsettled, false, [&] { try_each(find_slices(evidence_)); }},
         // Sums that repeat to the bit leave no doubt, so these are looked for besides what fits.
         {Stage::always, true,
          [&] { keep(find_partials(judge_, sample, settled() || rounded_once())); }},
         {Stage::unsettled, true, [&] { try_found(find_alternatives(evidence_, sample)); }},
         {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, of)); }},
-        {Stage::unfitted, false, [&] { try_blocks(facts); }},
+        {Stage::unfitted, false, [&] { try_parts(block_scales(pb, facts), Stage::unfitted); }},
         {Stage::unfitted, false, [&] { try_pairs(faults); }}};
     for (const Finder& finder : finders) {
       if (finder.needs_sample && sample.at.empty()) continue;
@@ -90,13 +92,15 @@ class Search {
     }
   }
 
-  // Calls what Late may end: what it has found by then is kept.
-  void timely(const std::function<void()>& part) {
+  // Calls what Late may end, which tries so many: what it has found by then is kept.
+  void timely(const std::function<void()>& part, std::int64_t count = 1) {
+    const std::int64_t tried = result_.tried;
     try {
       evidence_.stop_if_late();
       part();
     } catch (const Late&) {
-      ++result_.untried;
+      result_.tried = tried;
+      result_.untried += count;
     }
   }
 
@@ -219,10 +223,13 @@ class Search {
     confirm(summed);
   }
 
-  // Ends with the first kind of blocks that explains all.
-  void try_blocks(const Facts& facts) {
-    for (const List& list : block_scales(evidence_.problem(), facts)) {
-      if (fits_.empty()) try_each(list);
+  // Looks at the time between parts of the list; ends early where the stage says so.
+  void try_parts(const List& list, Stage stage) {
+    for (auto first = list.begin(); first != list.end();) {
+      if (stage == Stage::unfitted && !fits_.empty()) return;
+      const auto count = std::min<std::ptrdiff_t>(kAtOnce, list.end() - first);
+      timely([&] { try_each({first, first + count}); }, count);
+      first += count;
     }
   }
 

@@ -127,13 +127,8 @@ Sample by_pixels_of_x(const Evidence& evidence, const Sample& sample) {
   return result;
 }
 
-}  // namespace
-
-std::optional<Finding> find_eigen(const Evidence& evidence, const Sample& as_read) {
+std::optional<Finding> eigen_finding(const Evidence& evidence, const Sample& sample) {
   const WgradProblem& pb = evidence.problem();
-  const bool is_16_bit = pb.dtype == DType::f16 || pb.dtype == DType::bf16;
-  if (!is_16_bit || pb.out_dtype != pb.dtype) return std::nullopt;
-  const Sample sample = pb.op == Op::conv3d ? by_pixels_of_x(evidence, as_read) : as_read;
   const std::int64_t pixels = std::ssize(sample.terms[0].x);
   for (const EigenSplit& split : eigen_splits(pb, pixels)) {
     evidence.stop_if_late();
@@ -148,6 +143,17 @@ std::optional<Finding> find_eigen(const Evidence& evidence, const Sample& as_rea
         {}, Certainty::bits, sample.at.size());
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Finding> find_eigen(const Evidence& evidence, const Sample& sample) {
+  const WgradProblem& pb = evidence.problem();
+  const bool is_16_bit = pb.dtype == DType::f16 || pb.dtype == DType::bf16;
+  if (!is_16_bit || pb.out_dtype != pb.dtype) return std::nullopt;
+  if (pb.op != Op::conv3d) return eigen_finding(evidence, sample);
+  auto found = eigen_finding(evidence, by_pixels_of_x(evidence, sample));
+  return found ? found : eigen_finding(evidence, sample);
 }
 
 }  // namespace convgrad::diagnosis

@@ -59,8 +59,8 @@ std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts 
 // Adds those in which the memory is taken for another layout, parts of an image stand alone, or
 // numbers or images of x and dy are taken for others; of each the usual ones first.
 void add_faults_of_inputs(FaultList& to, const Facts& facts);
-// Returns lists of those in which blocks of 16 to 128 channels or pixels have scales of their own.
-std::vector<std::vector<Fault>> block_scales(const WgradProblem& problem, const Facts& facts);
+// Returns those in which blocks of 16 to 128 channels or pixels have scales of their own.
+std::vector<Fault> block_scales(const WgradProblem& problem, const Facts& facts);
 // Returns those in which x, dy or both are rounded to a type of 16 bits or more.
 std::vector<Fault> roundings(const WgradProblem& problem);
 

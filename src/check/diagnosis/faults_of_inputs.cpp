@@ -253,8 +253,8 @@ std::vector<Fault> roundings(const WgradProblem& problem) {
   return std::move(all.list);
 }
 
-std::vector<std::vector<Fault>> block_scales(const WgradProblem& pb, const Facts& facts) {
-  std::vector<std::vector<Fault>> lists;
+std::vector<Fault> block_scales(const WgradProblem& pb, const Facts& facts) {
+  std::vector<Fault> list;
   const auto add = [&](Scales scales) {
     FaultList to = {pb};
     for (const TreatmentKind& kind : treatments()) {
@@ -266,7 +266,7 @@ std::vector<std::vector<Fault>> block_scales(const WgradProblem& pb, const Facts
       }
     }
     add_mixed(to);
-    lists.push_back(std::move(to.list));
+    std::ranges::move(to.list, std::back_inserter(list));
   };
   for (const std::int64_t size : {16, 32, 64, 128}) {
     // Blocks of pixels that lie in two images are seen where those are read together.
@@ -281,7 +281,7 @@ std::vector<std::vector<Fault>> block_scales(const WgradProblem& pb, const Facts
       }
     }
   }
-  return lists;
+  return list;
 }
 
 void add_faults_of_inputs(FaultList& to, const Facts& facts) {
