@@ -52,9 +52,8 @@ void find(void* library, const char* name, Function& function) {
               ": OpenBLAS 0.3 was expected", Hint("install it"));
 }
 
-// Ends the worker threads that OpenBLAS's pthread build starts when it is loaded. They are never
-// used here, but while they wait for work they spin, and take up to half of a 2-core machine from
-// the task pool.
+// Ends the worker threads that OpenBLAS's pthread build starts when it is loaded. Never used here,
+// they spin while they wait, and take up to half of a 2-core machine from the task pool.
 void end_workers(void* library) {
   // Where address space is limited (ulimit -v) a worker may be retrying for its buffer for ever,
   // and waiting for its end would hang: there it is left alone.

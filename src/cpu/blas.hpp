@@ -13,8 +13,7 @@ struct GemmOperand {
   bool transposed = false;
 };
 
-// c[m][n] = sum over i < depth of a(m, i) * b(i, n), on one thread. An Error if OpenBLAS cannot be
-// loaded.
+// c[m][n] = sum over i < depth of a(m, i) * b(i, n), on one thread; an Error without OpenBLAS.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<float> a,
           GemmOperand<float> b, float* c);
 void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<double> a,

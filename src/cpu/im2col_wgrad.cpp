@@ -2,8 +2,7 @@
 //
 // For a tile (taps x input channels of one group, output channels) and a chunk of at most 512
 // pixels: columns[pixel][tap, c] is built (or x used in place for 1x1), dy is used in place where
-// its layout allows, and one GEMM gives the tile's products, in a scratch tile that is added to the
-// float64 partial.
+// its layout allows, and one GEMM gives the products, which are added to the float64 partial.
 #include <algorithm>
 
 #include "base/integers.hpp"

@@ -161,8 +161,7 @@ class AmxChunks {
     }
   }
   // Adds `pairs` of dy from `dy` on, and what each tap sees from `begin` behind output (n, z, 0,
-  // 0). A single tap takes several blocks of channels instead: of x, or of dy if the panels are
-  // turned.
+  // 0). A single tap takes several blocks of channels instead: of x, or of dy in turned panels.
   void add_run(std::int64_t n, std::int64_t z, std::int64_t begin, std::int64_t dy,
                std::int64_t pairs) {
     AmxRun& run = at_.work.runs[run_count_++];

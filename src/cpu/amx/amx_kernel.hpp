@@ -68,8 +68,7 @@ class AmxKernel {
   }
 
   // All tiles and chunks count alike: the last ones are smaller, but groups and channels that fill
-  // no tile cost as much as those that do, which is what keeps small problems from being given to
-  // AMX.
+  // no tile cost as much, which keeps small problems from being given to AMX.
   static double estimated_seconds(const WgradProblem& problem) {
     constexpr double kStart = 3e-6;  // of the tiles
     const AmxPlan& plan = plan_of(problem);

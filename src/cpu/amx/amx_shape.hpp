@@ -3,9 +3,8 @@
 // A chunk is cut in two halves along one axis, and a pair is a pixel of the first and the one in
 // its place in the second. x's panel holds what output pair (n,z,p,q) sees with tap (t,r,s) at
 // pair(n,z,p,q) + offset(t,r,s): for each phase of the strides, images of depths of lines of
-// columns, a few more of each than dy has, so that neighbouring outputs, lines and images are
-// neighbours in the panel and one sum runs across all of them. dy's panel has zeros where x's has
-// those few more.
+// columns, a few more of each than dy has (whose panel has zeros there), so that neighbouring
+// outputs, lines and images are neighbours in the panel and one sum runs across all of them.
 #pragma once
 
 #include <array>
@@ -219,8 +218,7 @@ inline std::int64_t amx_chunk_pixels(const WgradProblem& pb, std::int64_t terms,
 }
 
 // Finds the cheapest of all 32 ways to share a packing of x between taps, with halves along any
-// axis. dy's part of a tile, 512 pixels of 256 channels, takes 256 KiB of the second cache for each
-// of its terms.
+// axis. dy's part of a tile, 512 pixels of 256 channels, takes 256 KiB of the second cache a term.
 inline AmxPlan find_amx_plan(const WgradProblem& pb, int f16_terms) {
   constexpr std::int64_t kMostK = 256, kMostC = 64;
   constexpr std::int64_t kMostC1 = 256;  // of 1x1 filters, for which packing dy is most of the rest

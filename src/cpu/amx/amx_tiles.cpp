@@ -119,9 +119,8 @@ void store_sums(float* sums) {
   if constexpr (A * B > 5) _tile_stored(5, place(5), kTileRow);
 }
 
-// Each number of tiles has a function, as tiles' names are in the instructions. The sums of a block
-// stay in the tiles over all runs: storing them and adding them to the partial takes as long as ten
-// multiplications (amx_chunk_seconds()).
+// Each number of tiles has a function, as their names are in the instructions. Sums stay in the
+// tiles over all runs: to store and add them takes as long as ten multiplications.
 template <Multiply kind, int A, int B>
 void multiply_block(const AmxPanels& panels, const AmxRun* runs, long run_count, float* sums) {
   asm volatile("" : : : "memory");  // the panels are written, as far as GCC knows unread

@@ -1,6 +1,5 @@
 // amx_vectors.hpp - packs for AMX and adds its sums up, in templates over an instruction set, as
-// those of isa_load.hpp, with vectors of 64 bytes. Where the processor has smaller ones, GCC makes
-// several of each.
+// those of isa_load.hpp, with vectors of 64 bytes, of which GCC makes several where need be.
 //
 // The work is done in squares of 16 pixel pairs x 16 channels of 32 bits: 16 vectors, which is a
 // tile of AMX, and half of AVX-512's registers.
@@ -92,8 +91,7 @@ void load_terms(const void* from, long count, PairVector (&terms)[Source::kTerms
 }
 
 // Loads a pair of pixels, the first one in the low halves of lanes, as the instruction reads them.
-// Channels stay in their order, so that conversion and a shift are enough, without a shuffle across
-// the vector.
+// Channels stay in their order, so that conversion and a shift are enough.
 template <typename Set, typename Source>
 void load_pair(const void* first, const void* second, long count,
                PairVector (&pair)[Source::kTerms], AmxRange<Set, Source>& range) {
@@ -153,8 +151,7 @@ static inline void fetch(const void* pixel, long bytes) {
 }
 
 // Takes 16 pairs of 16 channels at a time: a column of pairs would fill few sets of the first
-// cache. put(pairs, channel, channels left, its place in the panel). Meanwhile the next pairs are
-// fetched.
+// cache. put(pairs, channel, channels left, place in the panel). Meanwhile the next are fetched.
 template <typename Source, typename Put>
 static inline void for_squares(const void* const* first, const void* const* second, long count,
                                long channels, AmxBits* panel, long block, const Put& put) {

@@ -1,5 +1,4 @@
-// outer_product_amx.cpp - computes bfloat16, float16 and float32 filter gradients in AMX tiles,
-// without im2col.
+// outer_product_amx.cpp - bfloat16, float16 and float32 filter gradients in AMX tiles.
 //
 // One instruction adds the products of 16 channels of x and 16 of dy over 16 pairs of pixels to a
 // tile of 16 x 16 sums. To fill it, the sum runs across rows (and images): x is packed by channel

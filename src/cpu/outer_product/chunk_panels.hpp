@@ -150,7 +150,8 @@ class ChunkPanels {
     const std::int64_t line = columns_ * x_shape_.step, pixels = steps();
     const std::int64_t w = in_place ? input_position(aw, low_[3].begin, 0) : 0;
     const std::int64_t x_line = in_place || packs ? block_.x_strides.spatial[1] : line;
-    const std::int64_t x_step = ah.stride * x_line, a_row = ah.dilation * x_line;
+    const std::int64_t x_step = ah.stride * x_line, thirds = form_.thirds;
+    const std::int64_t a_row = thirds > 1 ? form_.x_step / thirds : ah.dilation * x_line;
     const std::int64_t dy_step =
         form_.dy_in_place ? block_.dy_strides.spatial[1] : pixels * dy_pixel_;
     const bool swapped = form_.swapped, joins = sees_whole_rows();
@@ -173,7 +174,8 @@ class ChunkPanels {
     Element* edge = x_panels_;
     const auto add_edge = [&](std::int64_t x_at, Range part, std::int64_t dy_at) {
       const Element* const first = edge;
-      const std::int64_t at = copy_edge(x_at, part, &edge), size = edge - first;
+      const std::int64_t at = copy_edge(x_at, part, &edge);
+      const std::int64_t size = thirds > 1 ? a_row : edge - first;
       for (std::int64_t i = 1; i < filter_rows; ++i) copy_edge(x_at + i * a_row, part, &edge);
       add(at, dy_at + part.begin * dy_pixel_, part.size(), size);
     };

@@ -286,6 +286,7 @@ struct TileForm {
   bool dy_in_place = false;             // dy is
   std::int64_t x_step = 1, k_step = 1;  // channels of a register tile
   std::int64_t part = 1;  // of a vector: a tile's last one begins earlier, to be whole
+  int thirds = 1;         // 3: joined rows are multiplied as those of three filter rows
 };
 
 // Counts the pixels of x that are packed for each output pixel.
@@ -348,6 +349,13 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
       swapped.cost + turning + (loads_x ? 0 : packing) < plain.cost + (loads_dy ? 0 : packing);
   form.x_step = form.swapped ? swapped.columns : plain.rows;
   form.k_step = form.swapped ? swapped.rows : plain.columns;
+  // With one vector of dy there are registers for twice as many rows.
+  const std::int64_t tiles = ceil_div(rows, 2 * isa.max_rows);
+  if (!kIsPair<Element> && panels.joined && !form.swapped && k <= lanes && rows > isa.max_rows &&
+      rows % (3 * tiles) == 0) {
+    form.x_step = rows / tiles;
+    form.thirds = 3;
+  }
   const bool loads = form.swapped ? loads_x : loads_dy;
   form.in_place = may_read && loads;
   form.dy_in_place = form.in_place || (in_layout && loads && panels.joined && k == problem.K);

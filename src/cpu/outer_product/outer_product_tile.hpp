@@ -157,8 +157,9 @@ class OuterProductTile {
   void add_joined(std::int64_t group, std::int64_t filter_row, int filter_rows) {
     const std::int64_t total = pb_.axis[2].taps * tile().c.size(), x_step = form().x_step;
     for (std::int64_t i = 0; i < total; i += x_step) {
-      add_rows(group, std::min(x_step, total - i), panels_.x_panel(group, i), {0, panels_.steps()},
-               filter_row + i * pb_.K, filter_rows);
+      const int thirds = form().thirds;
+      add_rows(group, std::min(x_step, total - i) / thirds, panels_.x_panel(group, i),
+               {0, panels_.steps()}, filter_row + i * pb_.K, std::max(filter_rows, thirds));
     }
   }
 
