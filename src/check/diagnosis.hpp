@@ -21,6 +21,9 @@ struct Suspect {
   std::span<const std::int64_t> indices;  // in [tap][c][k] order; empty: every entry
   std::span<const double> got;
   const Expected& expected;
+  // What the last rounding may have changed where values are not as they were stored; empty: what
+  // out_dtype says.
+  std::span<const double> halves = {};
 };
 
 // match: every entry that was checked is within rounding of what the fault would give. bits: it is

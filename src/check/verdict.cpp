@@ -315,7 +315,7 @@ void with_own_part(const WgradProblem& problem, const Subject& subject,
   pb.out_dtype = subject.dtype;
   if (factor == 1 && expected.added.empty()) return use({pb, indices, subject.values, expected});
   pb.out_dtype = DType::f64;  // which has all of these numbers
-  std::vector<double> values(subject.values.begin(), subject.values.end());
+  std::vector<double> values(subject.values.begin(), subject.values.end()), halves;
   Expected own = expected;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double added = expected.added.empty() ? 0 : expected.added[i];
@@ -324,13 +324,14 @@ void with_own_part(const WgradProblem& problem, const Subject& subject,
     values[i] = (values[i] - added) / factor;
     own.values[i] = ((expected.values[i] - added) + tail) / factor;
     own.magnitudes[i] /= std::fabs(factor);
-    own.scales[i] = root_of_squares(own.scales[i], half / std::sqrt(3)) / std::fabs(factor);
+    own.scales[i] /= std::fabs(factor);
     own.limits[i] = (own.limits[i] + half) / std::fabs(factor);
+    halves.push_back(half / std::fabs(factor));
   }
   own.tails.assign(own.tails.size(), 0);
   own.added.clear();
   own.squares /= factor * factor;
-  use({pb, indices, values, own});
+  use({pb, indices, values, own, halves});
 }
 
 Expected exact_entries(const WgradProblem& problem, const std::vector<std::int64_t>& indices,

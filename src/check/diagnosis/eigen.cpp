@@ -100,7 +100,8 @@ bool is_eigens(const Evidence& evidence, const Sample& sample, const EigenSplit&
     const std::size_t at = sample.at[e];
     const std::set<double> sums = eigen_sums(sample.terms[e], evidence.problem().dtype, split);
     if (sums.count(evidence.got(at)) == 0) return false;
-    if (add_steps(evidence, at, steps)) ways += std::log2(static_cast<double>(sums.size()));
+    if (add_steps(evidence, at, evidence.problem().dtype, steps))
+      ways += std::log2(static_cast<double>(sums.size()));
   }
   return chance_bits(steps) - ways > kEigenBits + kLeastBits;
 }

@@ -43,7 +43,7 @@ Evidence::Evidence(const Suspect& suspect, double seconds)
   std::iota(all_.begin(), all_.end(), std::size_t{0});
   std::unordered_map<double, std::size_t> first;
   for (const std::size_t at : all_) {
-    const double error = unexplained_error(problem().out_dtype, got(at), want(at));
+    const double error = unexplained(at, want(at));
     errors_.push_back(error > 0 ? error / scale(at) : 0);
     if (errors_[at] > kWrong) wrong_.push_back(at);
     if (std::isfinite(want(at)) && want(at) != 0) {

@@ -1,6 +1,7 @@
 // evidence.hpp - the suspect's entries: how far each is off, and where those lie that are wrong.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -41,9 +42,18 @@ class Evidence {
   // All expected numbers are multiples of it, as whole numbers are: by chance, errors are equal the
   // likelier the larger it is.
   double grain() const { return grain_; }
+  // Returns |got - value| beyond the last rounding, and its step for a value.
+  double unexplained(std::size_t at, double value) const {
+    if (suspect_.halves.empty()) return unexplained_error(problem().out_dtype, got(at), value);
+    return std::max(unexplained_error(DType::f64, got(at), value) - suspect_.halves[at], 0.0);
+  }
+  double step(std::size_t at, double value) const {
+    const DType out = problem().out_dtype;
+    return suspect_.halves.empty() ? rounding_step(out, value) : 2 * suspect_.halves[at];
+  }
   // Tells whether a right sum that should be this value, with this scale, may be what was got.
   bool fits(std::size_t at, double value, double scale) const {
-    return unexplained_error(problem().out_dtype, got(at), value) <= kWrong * scale;
+    return unexplained(at, value) <= kWrong * scale;
   }
   const Positions& all() const { return all_; }
   // These entries are wrong by themselves. where() is their place, or that of groups.

@@ -30,6 +30,10 @@ struct Entries {
     for (const std::size_t each : at) indices.push_back(index_at(suspect.indices, each));
     got = picked(suspect.got, at);
     expected = picked(suspect.expected, at);
+    for (std::size_t i = 0; i < at.size() && !suspect.halves.empty(); ++i) {
+      const double rounding = suspect.halves[at[i]] / std::sqrt(3);
+      expected.scales[i] = root_of_squares(expected.scales[i], rounding);
+    }
   }
 
   // Returns what their errors would be by each of the faults.

@@ -21,6 +21,9 @@ using Instead = Filling::Instead;
 constexpr double kUnexplained = 1.0 / 16, kUnexplainedAtFirst = 0.5;
 // One element tells at most the bits of a float32.
 constexpr double kMostBits = 24;
+// A small error takes a quarter of the numbers to another of a grid, or fewer: that tells so many
+// bits, and so many that it does not.
+constexpr double kBitsOfSlip = 2, kBitsOfNoSlip = 0.25;
 // A factor this near 1 is not told from rounding where a result is rounded twice: about a step of
 // bfloat16.
 constexpr double kFactorSeen = 0.01;
@@ -97,6 +100,10 @@ std::string cause_of(double factor) {
   return cause;
 }
 
+double grid_step(const Grid& grid, double value) {
+  return rounding_step(grid.like, value) * grid.part;
+}
+
 // A trial puts a filling with its number on top of what is predicted.
 struct Trial {
   const Evidence& e;
@@ -117,9 +124,9 @@ struct Trial {
   double unexplained(std::size_t at, double value) const {
     const std::optional<Grid>& grid = filling.grid;
     const double result = e.got(at);
-    if (!grid) return unexplained_error(e.problem().out_dtype, result, value);
+    if (!grid) return e.unexplained(at, value);
     if (!std::isfinite(result)) return unexplained_error(grid->like, result, value);
-    const double step = rounding_step(grid->like, result) * grid->part;
+    const double step = grid_step(*grid, result);
     const double sign = std::copysign(1.0, result == 0 ? value : result);
     const double outward = sign * (value - result);  // of the result, in the direction of its sign
     const double least = grid->cut ? 0 : -step / 2, most = grid->cut ? step : step / 2;
@@ -147,11 +154,20 @@ struct Trial {
       if (e.error(at) <= kWrong) return 0;  // NaN for NaN, or the same infinity
       return std::isinf(e.got(at)) && std::isinf(e.want(at)) ? 1 : kMostBits;
     }
-    const double tolerance = std::max({kSlack * r.larger, e.grain() / 2, r.left * r.unit}) +
-                             rounding_step(e.problem().out_dtype, e.want(at)) / 2;
+    const std::optional<Grid>& grid = filling.grid;
+    const bool beside = grid && !plain;
+    const double step =
+        beside ? grid_step(*grid, e.got(at)) * (grid->cut ? 2 : 1) : e.step(at, e.want(at));
+    const double tolerance =
+        std::max({kSlack * r.larger, e.grain() / 2, r.left * r.unit}) + step / 2;
     const double bits = std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
-    // A rounding in one direction is told from one in the other.
-    const bool directed = filling.grid && filling.grid->own && !r.spared &&
+    // Beside a grid another fault is told by what the grid does not explain.
+    if (beside) {
+      return unexplained(at, e.want(at)) > kWrong * r.larger ? std::max(bits, kBitsOfSlip)
+                                                             : kBitsOfNoSlip;
+    }
+    // A rounding in one direction is told from one in the other, but not in a place alone.
+    const bool directed = grid && grid->own && filling.instead != Instead::plain &&
                           std::fabs(e.got(at) - value) > kSlack * r.larger;
     return directed ? std::max(bits, 1.0) : bits;
   }
@@ -171,8 +187,7 @@ struct Trial {
     // What is scaled, or rounded to a narrow type, may have been rounded before that.
     const bool twice = (grid && !grid->own) || std::fabs(factor - 1) > kFactorSeen;
     if (twice && left > 0) {
-      const double step = rounding_step(e.problem().out_dtype, predicted.values[i]);
-      left -= std::fabs(factor) * step / 2;
+      left -= std::fabs(factor) * e.step(at, predicted.values[i]) / 2;
     }
     rest.left = left <= 0 ? 0 : left / rest.unit;  // may be NaN: Inf for -Inf
     rest.spared = filling.instead == Instead::plain && e.error(at) < rest.left;
@@ -263,7 +278,7 @@ struct Trial {
     for (std::size_t i = 0; i < positions.size(); ++i) {
       const std::size_t at = positions[i];
       const double value = predicted.values[i];
-      const double unit = predicted.scales[i] + rounding_step(e.problem().out_dtype, value);
+      const double unit = predicted.scales[i] + e.step(at, value);
       if (filling.instead == Instead::plain && e.error(at) <= kWrong) continue;
       // The ratio of small values is mostly rounding.
       if (!std::isfinite(e.got(at)) || !(std::fabs(value) > 4 * unit)) continue;

@@ -21,6 +21,8 @@ constexpr std::size_t kMostBlock = 256;
 // So many ways to cut and round a sum are tried, in bits.
 constexpr double kSplitBits = 13;
 constexpr std::size_t kFirstLook = 3;
+// Of a few ways to round after each addition one repeats so many bits by chance once in 50 times.
+constexpr double kSameBits = 8;
 // A part may be a step off in so many of the entries that are wrong: where it lies near the middle
 // of two numbers, which one in 2^13 parts of bfloat16 and 2^10 of float16 does by as much as
 // float32 sums are off. Entries within kRightAnyway are right whatever is said of them.
@@ -67,15 +69,22 @@ std::vector<NarrowSum> variants(const WgradProblem& pb) {
   return result;
 }
 
+// The total is rounded as a part of what these are, which explains errors of 0.29 steps: returns
+// the bits that larger ones tell.
+double bits_beyond_one_rounding(const Squares& steps) {
+  return steps.count * std::log2(std::sqrt(12.0) * steps.rms());
+}
+
 bool same_bits(const Evidence& evidence, const Sample& sample, const NarrowSum& variant) {
-  bool telling = false;  // zeros and infinities have many causes
+  Squares steps;  // zeros and infinities have many causes
   for (std::size_t i = 0; i < sample.at.size(); ++i) {
     const double value = rounded(evidence.problem().out_dtype, simulated(sample.terms[i], variant));
     const double got = evidence.got(sample.at[i]);
     if (!(value == got || (std::isnan(value) && std::isnan(got)))) return false;
-    telling = telling || (got != 0 && std::isfinite(got));
+    const double off = (got - evidence.want(sample.at[i])) / rounding_step(variant.type, value);
+    if (got != 0 && std::isfinite(off)) steps.add(off);
   }
-  return telling;
+  return bits_beyond_one_rounding(steps) > kSameBits;
 }
 
 // A split sum is rounded in its parts, in these and in their sum after each, or in that sum alone.
@@ -195,7 +204,7 @@ class Splitter {
           split.type = type;
           split.stored = stored;
           const auto predict = [&](std::size_t count) { return predicted(split, count); };
-          if (auto found = tried(predict, named(split), stored == Stored::total)) return found;
+          if (auto found = tried(predict, named(split), stored, type)) return found;
         }
       }
     }
@@ -214,7 +223,7 @@ class Splitter {
                 " pixels at a time, and these sums in ", dtype_name(accumulator)),
             pixels == 2 ? "__hfma2 on pairs" : "16-bit sums that go to a wider one at times", true};
         const auto predict = [&](std::size_t count) { return in_blocks(how, pixels, count); };
-        if (auto found = tried(predict, part, false)) return found;
+        if (auto found = tried(predict, part, Stored::parts, accumulator)) return found;
       }
     }
     return std::nullopt;
@@ -224,22 +233,26 @@ class Splitter {
   // Returns a finding if that explains the sample but for some slips. A few entries rule out most
   // ways to sum, which makes the many that are tried cheap.
   std::optional<Finding> tried(const std::function<Expected(std::size_t)>& predict,
-                               const Fit::Part& part, bool total) const {
+                               const Fit::Part& part, Stored stored, DType type) const {
     Expected all = predict(std::min(kFirstLook, sample_.at.size()));
     if (without_slips(all).size() < all.values.size()) return std::nullopt;
     all = predict(sample_.at.size());
-    bool bits = true;
+    bool bits = true, is_rounded = stored != Stored::parts;  // the total, as a whole
     Squares steps;
     const DType out = evidence_.problem().out_dtype;
     for (std::size_t e = 0; e < all.values.size(); ++e) {
       const double got = evidence_.got(sample_.at[e]);
       bits = bits && rounded(out, all.values[e]) == got;
-      add_steps(evidence_, sample_.at[e], steps);
+      add_steps(evidence_, sample_.at[e], is_rounded ? type : out, steps);
     }
-    // One rounding makes errors of 0.29 steps, which tell a quarter of a bit.
-    if (bits && chance_bits(steps) - steps.count > kSplitBits + kLeastBits) {
+    const bool total = stored == Stored::total;
+    const double told =
+        is_rounded ? bits_beyond_one_rounding(steps) : chance_bits(steps) - steps.count;
+    const bool tells = told > kSplitBits + kLeastBits;
+    if (bits && tells) {
       return finding(part, {}, total ? Certainty::bits : Certainty::match, sample_.at.size());
     }
+    if (is_rounded && !tells) return std::nullopt;
     const auto wrong = std::ranges::count_if(
         sample_.at, [&](std::size_t at) { return evidence_.error(at) > kRightAnyway; });
     const Positions kept = without_slips(all);
@@ -310,10 +323,10 @@ class Splitter {
 
 }  // namespace
 
-bool add_steps(const Evidence& evidence, std::size_t at, Squares& steps) {
+bool add_steps(const Evidence& evidence, std::size_t at, DType type, Squares& steps) {
   const double want = evidence.want(at), error = evidence.got(at) - want;
   if (evidence.first_alike(at) != at || !std::isfinite(error)) return false;
-  steps.add(error / rounding_step(evidence.problem().out_dtype, want));
+  steps.add(error / std::max(rounding_step(type, want), evidence.step(at, want)));
   return true;
 }
 

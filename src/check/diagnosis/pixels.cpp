@@ -55,7 +55,7 @@ std::vector<Clue> clues_of(const Evidence& evidence, const Sample& sample) {
     // If the fault is in one place only, the other entries are right.
     const bool right = !evidence.wrong().empty() && evidence.error(at) < kLeastError;
     if (!std::isfinite(error) || right) continue;
-    const double step = rounding_step(evidence.problem().out_dtype, evidence.got(at)) / 2;
+    const double step = evidence.step(at, evidence.got(at)) / 2;
     result.push_back({&sample.terms[e], error, step, evidence.scale(at)});
   }
   std::ranges::stable_sort(result, std::greater<>(), [](const Clue& clue) {

@@ -24,8 +24,9 @@ using TermsOf = std::function<std::vector<Terms>(std::span<const EntryTerms>)>;
 // Finds Winograd's algorithm with tiles in 16 bits.
 std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
                                      const TermsOf& terms_of);
-// Adds an entry's error, in steps of the result; but of entries that hold the same numbers one.
-bool add_steps(const Evidence& evidence, std::size_t at, Squares& steps);
+// Adds an entry's error, in steps of the result or of the type, if those are larger; but of entries
+// that hold the same numbers one.
+bool add_steps(const Evidence& evidence, std::size_t at, DType type, Squares& steps);
 // Returns the bits by which chance does not make each of these errors a given number of steps:
 // those of a normal number, log2(sqrt(2 * pi * e) * rms).
 double chance_bits(const Squares& steps);
