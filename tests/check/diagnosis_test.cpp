@@ -1,5 +1,4 @@
-// diagnosis_test.cpp - the parts of the diagnosis; tests/cli/test_diagnosis.py puts faults into
-// gradients.
+// diagnosis_test.cpp - parts of the diagnosis; tests/cli/test_diagnosis.py has whole gradients.
 #include "check/diagnosis.hpp"
 
 #include <doctest/doctest.h>

@@ -1,6 +1,5 @@
 // amx_test.cpp - outer_product_amx on any processor: with the tile instructions' C++ in their
-// place, and with the instructions themselves, trapped. Where the processor has them they also run
-// in kernels_test.cpp.
+// place, and with the instructions trapped. Where there are some they run in kernels_test.cpp, too.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -287,8 +286,7 @@ TEST_CASE("subnormal float16 values are added exactly") {
   });
 }
 
-// Value i of 16 rows in tiles of 16 pairs of each row, of its halves, as the kernel's panels have
-// it.
+// Value i of 16 rows in tiles of 16 pairs of each row, of its halves, as the kernel has them.
 std::size_t in_tiles(std::size_t i, std::size_t row) {
   const std::size_t half = i % row / (row / 2), pair = i % (row / 2);
   return pair / 16 * 512 + i / row * 32 + pair % 16 * 2 + half;

@@ -103,8 +103,7 @@ TEST_CASE("auto takes what suits the shape and the processor") {
 }
 
 TEST_CASE("extents near the end of the range are estimated without overflow") {
-  // 2^57 taps of one channel: their bytes still fit an int64, products with a vector's interleave
-  // do not.
+  // 2^57 taps of one channel: bytes still fit an int64, products with a vector's interleave do not.
   const std::int64_t taps = std::int64_t{1} << 29;
   const WgradProblem huge =
       make({"huge", "conv2d", 1, 1, 1, 1, {{1, taps / 2}, {1, taps}}}, DType::f32, true);

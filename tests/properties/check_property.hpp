@@ -26,9 +26,8 @@ inline Property named(const char* name) { return {.name = name}; }
 // Cases for each property: CONVGRAD_PROPERTY_CASES, or a number that suits the build.
 int property_cases();
 
-// Fails the doctest case with the smallest counterexample that rapidcheck finds, the commands that
-// repeat it, and the seed; prints the number of cases that passed. CONVGRAD_PROPERTY_SEED chooses
-// other cases.
+// Fails the doctest case with the smallest counterexample of rapidcheck's, the commands that repeat
+// it, and the seed; prints how many cases passed. CONVGRAD_PROPERTY_SEED chooses others.
 void check_property(const Property& property, const Verdict& wrong);
 
 // "", or the first kernel of the table for which wrong(kernel) says something, with that. Of those

@@ -1,5 +1,4 @@
-// exact_test.cpp - every algorithm on random problems: exact on integers, within the bound on
-// normal data.
+// exact_test.cpp - every algorithm on random problems: exact on integers, else within the bound.
 #include <doctest/doctest.h>
 
 #include <algorithm>

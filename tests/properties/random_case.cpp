@@ -82,8 +82,7 @@ void make_legal(ProblemSpec& spec) {
   }
 }
 
-// Makes the largest extent smaller; one that the filter does not let become smaller gets a smaller
-// filter.
+// Makes the largest extent smaller; one that the filter holds gets a smaller filter.
 void reduce(ProblemSpec& spec) {
   std::int64_t group_c = spec.C / spec.groups, group_k = spec.K / spec.groups;
   std::vector<std::int64_t*> extents = {&spec.N, &group_c, &group_k, &spec.groups};

@@ -1,6 +1,5 @@
 // amx_trap.hpp - runs AMX's tile instructions on a processor that has none: each raises SIGILL, and
-// the handler decodes it and does what Intel's manual says. It is slow, and for testing machine
-// code.
+// the handler decodes it and does what Intel's manual says. It is slow, for tests alone.
 #pragma once
 
 #include <signal.h>

@@ -1,8 +1,7 @@
 // failing_calls.hpp - functions of the C library that fail because a test says so.
 //
-// failing_calls.cpp has functions of these names, which stand before those of the C library
-// wherever it is linked in: into the unit tests alone. They call the real ones until a test arms a
-// failure.
+// failing_calls.cpp has functions of these names, which stand before those of the C library where
+// it is linked in: into the unit tests. They call the real ones until a test arms a failure.
 #pragma once
 
 #include <string>

@@ -11,8 +11,7 @@ namespace convgrad::testing {
 
 inline constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
 
-// The output extent follows by the definition, written here again so that make_problem() is tested
-// too.
+// The output extent follows by the definition, written again so that make_problem() is tested.
 struct AxisSpec {
   std::int64_t in, taps, stride = 1, dilation = 1;
 };

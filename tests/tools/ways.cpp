@@ -30,8 +30,7 @@ std::vector<Way> right_ways(const WgradProblem& problem) {
       {.name = "images pairwise", .part = [](P at) { return at.n; }, .tile = 0},
       {.name = "rows", .part = [](P at) { return at.row; }},
       {.name = "rows fma", .part = [](P at) { return at.row; }, .mode = Mode::fma}};
-  // XLA on a CPU: p, q, n with an accumulator for even n and one for odd n; 4 where registers
-  // allow.
+  // XLA on a CPU: p, q, n with accumulators for even and odd n; 4 where registers allow.
   for (const Count m : {2, 4}) {
     const auto part = [m](P at) { return at.n % m; };
     ways.push_back({"pqn n mod " + std::to_string(m), "pqn", part, Mode::fma});
@@ -55,8 +54,7 @@ std::vector<Way> right_ways(const WgradProblem& problem) {
     ways.push_back({.name = "image in " + std::to_string(share),
                     .part = [block](P at) { return at.inside / block; }});
   }
-  // SIMD lanes and unrolled accumulators over pixels; threads or devices that take rows or images
-  // in turns.
+  // SIMD lanes and unrolled accumulators over pixels; threads that take rows or images in turns.
   for (const Count m : {2, 3, 4, 5, 6, 7, 8, 10, 16, 24, 32}) {
     const std::string mod = " mod " + std::to_string(m);
     const auto pixels = [m](P at) { return at.number % m; };
@@ -163,8 +161,7 @@ std::vector<Count> walk_of_places(const WgradProblem& problem, const std::string
   return walk;
 }
 
-// All pixels, those of a walk's innermost letter first. Without z in a name, p goes over planes and
-// their rows.
+// All pixels, a walk's innermost letter first. Without z in a name, p goes over planes and rows.
 std::vector<Count> walk_of(const WgradProblem& problem, const std::string& name) {
   if (!std::all_of(name.begin(), name.end(), [](char c) { return std::strchr("nzpq", c); }) &&
       name != "reverse" && name != "random") {

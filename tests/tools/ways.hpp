@@ -1,5 +1,4 @@
-// ways.hpp - the orders and precisions in which programs sum a gradient: right ones and faulty
-// ones.
+// ways.hpp - the orders and precisions in which programs sum a gradient: right and faulty ones.
 #pragma once
 
 #include <cstdint>

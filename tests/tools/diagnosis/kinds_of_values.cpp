@@ -271,6 +271,18 @@ void add_unknown(Kinds& kinds) {
   add_unknown("factors of their own", [](Draft& d, Values& dw, double) {
     for (double& v : dw) v *= 1 + 0.1 * normal(d.random);
   });
+  for (const bool twice : {true, false}) {
+    add_unknown(twice ? "rounded to float16 and bfloat16" : "small errors before bfloat16",
+                [=](Draft& d, Values& dw, double) {
+                  bool slips = false;
+                  for (double& v : dw) {
+                    const double once = rounded(DType::bf16, v), off = 1 + 1e-3 * normal(d.random);
+                    v = rounded(DType::bf16, twice ? rounded(DType::f16, v) : v * off);
+                    slips = slips || v != once;
+                  }
+                  if (!slips || unit_roundoff(d.pb.out_dtype) > 0x1p-20) d.skip();
+                });
+  }
   add_unknown("another order of all", [](Draft& d, Values& dw, double) {
     if (d.pb.taps() < 2 || d.pb.group_c() < 2) return;  // that might be one of the channels
     for (std::int64_t i = std::ssize(dw); i > 1; --i) {
