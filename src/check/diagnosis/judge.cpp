@@ -116,9 +116,9 @@ struct Trial {
   Fit::Part number = {};
 
   struct Rest {
-    double left = 0, unit = 0;                 // in units; the unit itself
-    double larger = 0;                         // of the unit and the entry's scale
-    bool is_replaced = false, spared = false;  // by the filling
+    double left = 0, unit = 0;  // in units; the unit itself
+    double larger = 0;          // of the unit and the entry's scale
+    bool is_replaced = false;   // by the filling
   };
 
   double unexplained(std::size_t at, double value) const {
@@ -190,8 +190,7 @@ struct Trial {
       left -= std::fabs(factor) * e.step(at, predicted.values[i]) / 2;
     }
     rest.left = left <= 0 ? 0 : left / rest.unit;  // may be NaN: Inf for -Inf
-    rest.spared = filling.instead == Instead::plain && e.error(at) < rest.left;
-    if (rest.spared) rest.left = e.error(at);
+    if (filling.instead == Instead::plain && e.error(at) < rest.left) rest.left = e.error(at);
     return rest;
   }
 
