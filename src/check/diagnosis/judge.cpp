@@ -21,9 +21,9 @@ using Instead = Filling::Instead;
 constexpr double kUnexplained = 1.0 / 16, kUnexplainedAtFirst = 0.5;
 // One element tells at most the bits of a float32.
 constexpr double kMostBits = 24;
-// A small error takes a quarter of the numbers to another of a grid, or fewer: that tells so many
-// bits, and so many that it does not.
-constexpr double kBitsOfSlip = 2, kBitsOfNoSlip = 0.25;
+// By chance an error takes at most a quarter of the numbers to the other of a grid that they
+// became.
+constexpr double kBitsOfSlip = 2;
 // A factor this near 1 is not told from rounding where a result is rounded twice: about a step of
 // bfloat16.
 constexpr double kFactorSeen = 0.01;
@@ -162,10 +162,11 @@ struct Trial {
         std::max({kSlack * r.larger, e.grain() / 2, r.left * r.unit}) + step / 2;
     const double bits = std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
     // Beside a grid another fault is told by what the grid does not explain.
-    if (beside) {
-      return unexplained(at, e.want(at)) > kWrong * r.larger ? std::max(bits, kBitsOfSlip)
-                                                             : kBitsOfNoSlip;
+    if (beside && unexplained(at, e.want(at)) > kWrong * r.larger) {
+      return std::max(bits, kBitsOfSlip);
     }
+    // A number that it did not take to another was spared by chance.
+    if (beside) return -std::log2(1 - std::min(std::fabs(value - e.want(at)) / step, 0.75));
     // A rounding in one direction is told from one in the other, but not in a place alone.
     const bool directed = grid && grid->own && filling.instead != Instead::plain &&
                           std::fabs(e.got(at) - value) > kSlack * r.larger;
