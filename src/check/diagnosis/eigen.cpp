@@ -116,10 +116,10 @@ Sample by_pixels_of_x(const Evidence& evidence, const Sample& sample) {
   for (std::size_t e = 0; e < sample.at.size(); ++e) {
     const TapPlace tap = entry_terms(pb, evidence.index(sample.at[e])).tap;
     for (std::size_t i = 0; i < sample.terms[e].x.size(); ++i) {
+      if (sample.terms[e].x[i] == 0) continue;  // as it is outside x
       const auto [n, z, p, q] = pixel_place(pb, static_cast<std::int64_t>(i));
       const std::int64_t at[] = {input_at(d, z, tap[0]), input_at(h, p, tap[1]),
                                  input_at(w, q, tap[2])};
-      if (sample.terms[e].x[i] == 0) continue;  // as it is outside x
       const auto to = static_cast<std::size_t>(((at[0] * h.in + at[1]) * w.in + at[2]) * pb.N + n);
       result.terms[e].x[to] = sample.terms[e].x[i];
       result.terms[e].dy[to] = sample.terms[e].dy[i];

@@ -245,8 +245,8 @@ void add_halos(FaultList& to) {
 std::vector<Fault> roundings(const WgradProblem& problem) {
   FaultList all = {problem};
   for (const TreatmentKind& kind : treatments()) {
-    const bool coarse = kind.bits > 0 && kind.bits < 8;
-    if (!coarse && changes(kind, problem.dtype)) add_treatment(all, {}, kind, "", nullptr);
+    if (has_scale(kind) || !changes(kind, problem.dtype)) continue;
+    add_treatment(all, {}, kind, "", nullptr);
   }
   add_products(all);
   std::erase_if(all.list, [](const Fault& fault) { return !rounds_inputs(fault.reading); });
@@ -255,15 +255,13 @@ std::vector<Fault> roundings(const WgradProblem& problem) {
 
 std::vector<Fault> block_scales(const WgradProblem& pb, const Facts& facts) {
   std::vector<Fault> list;
-  const auto add = [&](Scales scales) {
+  const auto add = [&](const Scales& scales) {
     FaultList to = {pb};
     for (const TreatmentKind& kind : treatments()) {
       if (!has_scale(kind) || !changes(kind, pb.dtype)) continue;
-      for (const bool e4m3 : {false, true}) {
-        scales.e4m3 = e4m3;
-        if (e4m3 && (scales.power || kind.treatment != Treatment::e2m1)) continue;
-        add_scaled(to, facts, kind, scales);
-      }
+      add_scaled(to, facts, kind, scales);
+      if (scales.power || kind.treatment != Treatment::e2m1) continue;
+      add_scaled(to, facts, kind, {scales.by, scales.each, scales.block, false, true});
     }
     add_mixed(to);
     std::ranges::move(to.list, std::back_inserter(list));
