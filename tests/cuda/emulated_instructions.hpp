@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 
 #include "cuda/kernels/bulk.hpp"
@@ -22,42 +23,46 @@ namespace convgrad::testing {
 // bit more.
 template <int kBits, int kCount>
 float cut_sum(float c, const double (&products)[kCount]) {
-  double largest = std::abs(static_cast<double>(c)), plain = c;
-  for (const double product : products) {
-    largest = std::max(largest, std::abs(product));
-    plain += product;
+  const auto exponent = [](double value) {
+    return static_cast<std::int32_t>(std::bit_cast<std::uint64_t>(value) >> 32 & 0x7ff00000);
+  };
+  std::int32_t largest = exponent(c), sum = 0;
+  for (const double product : products) largest = std::max(largest, exponent(product));
+  if (largest == 0) return 0;
+  if (largest == 0x7ff00000) {  // Inf and NaN
+    return static_cast<float>(std::accumulate(products, products + kCount, double{c}));
   }
-  if (!std::isfinite(plain) || largest == 0) return static_cast<float>(plain);
-  const double power =
-      std::bit_cast<double>(std::bit_cast<std::uint64_t>(largest) & 0x7ff0000000000000u);
-  const double scale = static_cast<double>(std::int64_t{1} << kBits) / power;
-  auto sum = static_cast<std::int64_t>(c * scale);
-  for (const double product : products) sum += static_cast<std::int64_t>(product * scale);
-  const auto bits = std::bit_width(static_cast<std::uint64_t>(std::abs(sum)));
-  const std::int64_t last = std::int64_t{1} << std::max(static_cast<int>(bits) - 24, 0);
-  return static_cast<float>(static_cast<double>(sum / last * last) / scale);
+  const double power = std::bit_cast<double>(static_cast<std::uint64_t>(largest) << 32);
+  const double scale = (1 << kBits) / power;
+  for (const double product : products) sum += static_cast<std::int32_t>(product * scale);
+  sum += static_cast<std::int32_t>(c * scale);
+  const auto size = static_cast<std::uint32_t>(std::abs(sum));
+  const int cut = std::max(static_cast<int>(std::bit_width(size)) - 24, 0);
+  const double result = (size >> cut << cut) * (power / (1 << kBits));
+  return static_cast<float>(sum < 0 ? -result : result);
 }
 
-// c += the products of left(k) and right(k) for k below Op::kK, as Op's instruction does.
-template <class Op, typename Acc, class Left, class Right>
-Acc multiplied(Acc c, Left&& left, Right&& right) {
+// c += the products of two lines of Op::kK numbers, as Op's instruction does.
+template <class Op, typename Acc>
+Acc multiplied(Acc c, const double (&left)[Op::kK], const double (&right)[Op::kK]) {
   if constexpr (std::is_same_v<Acc, double>) {
-    for (int k = 0; k < Op::kK; ++k) c = std::fma(left(k), right(k), c);
+    for (int k = 0; k < Op::kK; ++k) c = std::fma(left[k], right[k], c);
   } else {
     constexpr bool kHopper = Op::kM == 64;
     constexpr int kFused = kHopper ? 16 : 8;
     for (int first = 0; first < Op::kK; first += kFused) {
       double products[kFused];
-      for (int i = 0; i < kFused; ++i) products[i] = left(first + i) * right(first + i);
+      for (int i = 0; i < kFused; ++i) products[i] = left[first + i] * right[first + i];
       c = cut_sum < kHopper ? 25 : 24 > (c, products);
     }
   }
   return c;
 }
 
-// C += A * B, or C = A * B, of all threads that have it together; c(thread) is a thread's fragment.
+// C += A * B, or C = A * B, of all threads that have it together, from the rows of A and the
+// columns of B; c(thread) is a thread's fragment.
 template <class Op, int kThreads, class FragmentC>
-void multiply_matrices(const double (&left)[Op::kM][Op::kK], const double (&right)[Op::kK][Op::kN],
+void multiply_matrices(const double (&left)[Op::kM][Op::kK], const double (&right)[Op::kN][Op::kK],
                        bool adds, FragmentC&& c) {
   for (int thread = 0; thread < kThreads; ++thread) {
     for (int e = 0; e < Op::kElementsC; ++e) {
@@ -65,8 +70,7 @@ void multiply_matrices(const double (&left)[Op::kM][Op::kK], const double (&righ
       Op::c_place(thread, e, row, column);
       auto& value = c(thread)[e];
       if (!adds) value = 0;
-      value = multiplied<Op>(
-          value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
+      value = multiplied<Op>(value, left[row], right[column]);
     }
   }
 }
@@ -74,7 +78,7 @@ void multiply_matrices(const double (&left)[Op::kM][Op::kK], const double (&righ
 // C += A * B of one warp, from what its lanes hold: f(lane) is a lane's fragment.
 template <class Op, class FragmentA, class FragmentB, class FragmentC>
 void multiply_warp(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
-  double left[Op::kM][Op::kK], right[Op::kK][Op::kN];
+  double left[Op::kM][Op::kK], right[Op::kN][Op::kK];
   int row, column;
   for (int lane = 0; lane < cuda::kWarp; ++lane) {
     for (int e = 0; e < Op::kElementsA; ++e) {
@@ -83,7 +87,7 @@ void multiply_warp(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
     }
     for (int e = 0; e < Op::kElementsB; ++e) {
       Op::b_place(lane, e, row, column);
-      right[row][column] = Op::b_value(b(lane), e);
+      right[column][row] = Op::b_value(b(lane), e);
     }
   }
   multiply_matrices<Op, cuda::kWarp>(left, right, true, c);
@@ -145,10 +149,10 @@ class SwizzledMemory {
   // C += A * B of one warpgroup, or C = A * B; c(thread) is a thread's fragment.
   template <class Op, class FragmentC>
   void multiply_group(std::uint64_t a, std::uint64_t b, bool adds, FragmentC&& c) const {
-    double left[Op::kM][Op::kK], right[Op::kK][Op::kN];
+    double left[Op::kM][Op::kK], right[Op::kN][Op::kK];
     for (int k = 0; k < Op::kK; ++k) {
       for (int m = 0; m < Op::kM; ++m) left[m][k] = Op::value(element(a, m, k));
-      for (int n = 0; n < Op::kN; ++n) right[k][n] = Op::value(element(b, n, k));
+      for (int n = 0; n < Op::kN; ++n) right[n][k] = Op::value(element(b, n, k));
     }
     multiply_matrices<Op, cuda::kWarpgroup>(left, right, adds, c);
   }
