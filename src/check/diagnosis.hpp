@@ -62,9 +62,10 @@ struct Images {
 };
 
 // About so many multiply-adds may be spent, and after so many seconds it stops, with what it has
-// found.
+// found. small: errors are as those of an order of summing, so of the known faults roundings of 16
+// bits and more alone are tried, and not what makes larger errors still.
 Diagnosis diagnose(const Suspect& suspect, const Images& images, double multiply_adds,
-                   double seconds = HUGE_VAL);
+                   double seconds = HUGE_VAL, bool small = false);
 
 // Tells from some entries whether errors are what x or dy lose when they are rounded to a narrower
 // type; about multiply_adds are spent. It finds that also below the errors of right sums, where a

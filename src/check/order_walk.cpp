@@ -40,6 +40,8 @@ constexpr std::int64_t kLeastPlaces = 4096, kMemoryPart = 512;
 constexpr std::int64_t kMostLaidOut = 64, kLeastLaidOut = 4;
 // A folded axis keeps turns of 2 to 8 and their multiples: they divide this.
 constexpr std::int64_t kFolds[] = {840, 24, 2};
+// The sums of a unit stay in a part of a core's second cache.
+constexpr std::int64_t kUnitBytes = std::int64_t{512} << 10;
 // Tiles are no smaller than this; smaller ones are waves.
 constexpr std::int64_t kLeastTile = 4;
 
@@ -218,13 +220,20 @@ template <typename Scalar>
 void TermLayout::add_entry(const Block& block, std::size_t index) {
   const EntryTerms from = entry_terms(problem_, indices_[index]);
   Entry& entry = entries_[index];
+  double before = 0;
+  std::vector<double> line_before(static_cast<std::size_t>(problem_.axis[2].out));
   visit_pixel_lines<Scalar>(
       problem_, block, block.pixels, from.tap, [&](const PixelLine<Scalar>& line) {
         const Scalar* const x = line.x + from.x_channel * block.x_strides.c;
         const Scalar* const dy = line.dy + from.dy_channel * block.dy_strides.c;
         for (std::int64_t i = 0; i < line.q.size(); ++i) {
           const double term = to_double(x[i * line.x_step]) * to_double(dy[i * line.dy_step]);
+          double& above = line_before[static_cast<std::size_t>(line.q.begin + i)];
           entry.squares += term * term;
+          entry.nonzero += term != 0 ? 1 : 0;
+          entry.repeats += term != 0 && term == before ? 1 : 0;
+          entry.above += term != 0 && term == above ? 1 : 0;
+          before = above = term;
           for (std::size_t l = 0; l < layouts_.size(); ++l) {
             const Layout& layout = layouts_[l];
             Extents at = {line.n, line.z, line.p, line.q.begin + i};
@@ -339,115 +348,130 @@ double* TermLayout::finish(std::size_t) {
     }
   }
   choose(candidates);
+  alike_ =
+      2 * std::ranges::count_if(entries_,
+                                [](const Entry& entry) {
+                                  return 2 * std::max(entry.repeats, entry.above) > entry.nonzero;
+                                }) >
+      std::ssize(entries_);
   entries_ = {};
   return nullptr;
 }
 
-PartSum::PartSum(const WgradProblem& problem, TaskPool& pool,
-                 const std::vector<std::int64_t>& indices, std::vector<PixelPart> parts,
-                 const Summation& summation)
-    : problem_(problem), pool_(pool), parts_(std::move(parts)), summation_(summation) {
-  const std::array<std::int64_t, 4> pixels = {problem.N, problem.axis[0].out, problem.axis[1].out,
-                                              problem.axis[2].out};
+PartSum::PartSum(const WgradProblem& pb, TaskPool& pool, std::span<const std::int64_t> indices,
+                 const std::vector<PixelPart>& parts, const Summation& summation)
+    : problem_(pb), pool_(pool), parts_(parts), summation_(summation) {
+  const Extents pixels = {pb.N, pb.axis[0].out, pb.axis[1].out, pb.axis[2].out};
   for (std::size_t a = 0; a < 4; ++a) {
     for (std::int64_t i = 0; i < pixels[a]; ++i) {
-      for (const PixelPart& part : parts_) {
+      for (const PixelPart& part : parts) {
         const bool inside = part.box[a].begin <= i && i < part.box[a].end;
         const double circles = std::fmod(part.frequency[a] * static_cast<double>(i), 1.0);
         weights_[a].push_back(part.is_wave ? std::polar(1.0, -2 * std::numbers::pi * circles)
-                                           : std::complex<double>(inside ? 1 : 0));
+                                           : Complex(inside ? 1 : 0));
       }
     }
   }
+  const std::int64_t Cg = pb.group_c(), Kg = pb.group_k();
+  std::int64_t entries = 0;
   for (const std::int64_t index : indices) {
-    const std::int64_t k = index % problem.K, cell = index / problem.K;
-    const auto lane = static_cast<std::int64_t>(kLanes);
-    const Unit unit = {cell / problem.group_c(), cell % problem.group_c(), k / lane * lane};
-    if (units_.empty() || units_.back() != unit) units_.push_back(unit);
-    entries_.emplace_back(units_.size() - 1, static_cast<std::size_t>(k - unit.k));
+    const EntryTerms e = entry_terms(pb, index);
+    const Range x = {e.x_channel, e.x_channel + 1}, dy = {e.dy_channel, e.dy_channel + 1};
+    units_.push_back({e.tap, x, dy, entries++});
+  }
+  const std::int64_t step =
+      std::clamp<std::int64_t>(kUnitBytes / (8 * (1 + 2 * std::ssize(parts)) * Kg), 1, Cg);
+  for (std::int64_t i = 0; indices.empty() && i < pb.taps() * pb.groups; ++i) {
+    const std::int64_t tap = i / pb.groups, group = i % pb.groups;
+    for (std::int64_t c = 0; c < Cg; c += step) {
+      const Range x = {group * Cg + c, group * Cg + std::min(c + step, Cg)};
+      const Range dy = {group * Kg, (group + 1) * Kg};
+      units_.push_back({tap_place(pb, tap), x, dy, (tap * Cg + c) * pb.K + dy.begin});
+      entries += x.size() * Kg;
+    }
   }
   try {
-    sums_.resize(units_.size());
+    terms_.resize(static_cast<std::size_t>(entries));
+    sums_.resize(2 * parts.size() * terms_.size());
   } catch (const std::bad_alloc&) {
     throw Error(ErrorKind::runtime, "out of memory: the sums in other orders");
   }
 }
 
-std::int64_t PartSum::memory_bytes(std::size_t entries) {
-  return static_cast<std::int64_t>(std::min<std::size_t>(entries, kEntriesAtOnce / kLanes + 64) *
-                                   sizeof(Sums));
+std::int64_t PartSum::memory_bytes() const {
+  return 8 * std::ssize(sums_) + 24 * std::ssize(terms_);
 }
 
 template <typename Scalar>
-void PartSum::add_unit(const Block& block, const Unit& unit, Sums& sums) const {
-  const WgradProblem& pb = problem_;
-  const std::size_t parts = parts_.size();
-  std::array<std::int64_t, kLanes> x_lane{}, dy_lane{};
-  const auto used = static_cast<std::size_t>(std::min<std::int64_t>(kLanes, pb.K - unit.k));
-  for (std::size_t i = 0; i < used; ++i) {
-    const std::int64_t k = unit.k + static_cast<std::int64_t>(i);
-    x_lane[i] = (k / pb.group_k() * pb.group_c() + unit.c) * block.x_strides.c;
-    dy_lane[i] = k * block.dy_strides.c;
-  }
-  const auto weight = [&](std::size_t axis, std::int64_t pixel, std::size_t part) {
-    return weights_[axis][static_cast<std::size_t>(pixel) * parts + part];
+void PartSum::add_unit(const Block& block, const Unit& unit) {
+  const std::int64_t parts = std::ssize(parts_), views = 2 * parts, K = unit.dy.size();
+  // The next pixels: where x is, and dy by each weight, or 1 where it is not 0.
+  const Scalar* next_x[kBatchPixels] = {};
+  std::vector<double> rows(static_cast<std::size_t>(kBatchPixels * K * views));
+  std::vector<double> ones(static_cast<std::size_t>(kBatchPixels * K)), weights(rows.size() / 8);
+  std::int64_t next = 0;
+  const auto add_pending = [&] {
+    std::fill(rows.begin() + next * K * views, rows.end(), 0.0);
+    for (std::int64_t c = unit.x.begin; c < unit.x.end; ++c) {
+      double values[kBatchPixels] = {}, nonzero[kBatchPixels] = {};
+      for (std::int64_t i = 0; i < next; ++i) {
+        values[i] = to_double(next_x[i][c * block.x_strides.c]);
+        nonzero[i] = values[i] != 0 ? 1 : 0;
+      }
+      const std::int64_t entry = unit.first + (c - unit.x.begin) * problem_.K;
+      add_batch({kBatchPixels, K * views, rows.data()}, values, {sums_.data() + entry * views});
+      add_batch({kBatchPixels, K, ones.data()}, nonzero, {terms_.data() + entry});
+    }
+    next = 0;
   };
-  const TapPlace tap = tap_place(pb, unit.tap);
-  std::vector<Lanes> line_before(static_cast<std::size_t>(pb.axis[2].out));
-  visit_pixel_lines<Scalar>(pb, block, block.pixels, tap, [&](const PixelLine<Scalar>& at) {
-    std::array<std::complex<double>, TermLayout::kMostParts> of_line;
-    for (std::size_t i = 0; i < parts; ++i) {
-      of_line[i] = weight(0, at.n, i) * weight(1, at.z, i) * weight(2, at.p, i);
+  const auto add_pixel = [&](const PixelLine<Scalar>& line, std::int64_t i) {
+    const auto weight = [&](std::size_t axis, std::int64_t place, std::int64_t part) {
+      return weights_[axis][static_cast<std::size_t>(place * parts + part)];
+    };
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const Complex w = weight(0, line.n, part) * weight(1, line.z, part) *
+                        weight(2, line.p, part) * weight(3, line.q.begin + i, part);
+      weights[static_cast<std::size_t>(2 * part)] = w.real();
+      weights[static_cast<std::size_t>(2 * part + 1)] = w.imag();
     }
-    for (std::int64_t q = at.q.begin; q < at.q.end; ++q) {
-      const Scalar* const x = at.x + (q - at.q.begin) * at.x_step;
-      const Scalar* const dy = at.dy + (q - at.q.begin) * at.dy_step;
-      Lanes product{};
-      for (std::size_t i = 0; i < used; ++i) {
-        product[i] = to_double(x[x_lane[i]]) * to_double(dy[dy_lane[i]]);
-      }
-      for (std::size_t i = 0; i < parts; ++i) {
-        const Complex a = of_line[i], b = weight(3, q, i);
-        sums.real[i] += (a.real() * b.real() - a.imag() * b.imag()) * product;
-        sums.imaginary[i] += (a.real() * b.imag() + a.imag() * b.real()) * product;
-      }
-      const auto one = (decltype(product != 0))(Lanes{} + 1.0);
-      sums.terms += (Lanes)((product != 0) & one);
-      sums.repeats += (Lanes)((product != 0) & (product == sums.last) & one);
-      Lanes& above = line_before[static_cast<std::size_t>(q)];
-      sums.above += (Lanes)((product != 0) & (product == above) & one);
-      sums.last = above = product;
+    double* row = rows.data() + next * K * views;
+    for (std::int64_t k = 0; k < K; ++k) {
+      const double dy =
+          to_double(line.dy[i * line.dy_step + (unit.dy.begin + k) * block.dy_strides.c]);
+      ones[static_cast<std::size_t>(next * K + k)] = dy != 0 ? 1 : 0;
+      for (std::int64_t v = 0; v < views; ++v) *row++ = dy * weights[static_cast<std::size_t>(v)];
     }
-  });
+    next_x[next++] = line.x + i * line.x_step;
+    if (next == kBatchPixels) add_pending();
+  };
+  visit_pixel_lines<Scalar>(problem_, block, block.pixels, unit.tap,
+                            [&](const PixelLine<Scalar>& line) {
+                              for (std::int64_t i = 0; i < line.q.size(); ++i) add_pixel(line, i);
+                            });
+  add_pending();
 }
 
 void PartSum::add(const Block& block, std::int64_t, const Progress& progress) {
   run_tasks(pool_, problem_.dtype, std::ssize(units_), progress, [&](std::int64_t i, auto scalar) {
-    const auto unit = static_cast<std::size_t>(i);
-    add_unit<decltype(scalar)>(block, units_[unit], sums_[unit]);
+    add_unit<decltype(scalar)>(block, units_[static_cast<std::size_t>(i)]);
   });
 }
 
-OrderWalk PartSum::widest(const Sums& sums, std::size_t lane) const {
-  OrderWalk result;
-  result.terms = sums.terms[lane];
-  result.alike = std::max(sums.repeats[lane], sums.above[lane]) > result.terms / 2;
+double* PartSum::finish(std::size_t) {
   const double pixels = static_cast<double>(std::max<std::int64_t>(term_count(problem_), 1));
   const double longest = static_cast<double>(summation_.longest_sum);
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    // Sums that are restarted after so many terms do not grow further.
-    const double share =
-        parts_[i].is_wave ? 0.5 : static_cast<double>(volume(parts_[i].box)) / pixels;
-    const double each = std::max(result.terms * share, 1.0);
-    const double run = longest > 0 ? std::min(longest / each, 1.0) : 1;
-    const double walk = parts_[i].walk({sums.real[i][lane], sums.imaginary[i][lane]});
-    result.walk = std::max(result.walk, walk * run * run);
+  auto sum = sums_.begin();
+  for (const double terms : terms_) {
+    OrderWalk& result = walks_.emplace_back(OrderWalk{0, terms});
+    for (const PixelPart& part : parts_) {
+      // Sums that are restarted after so many terms do not grow further.
+      const double share = part.is_wave ? 0.5 : static_cast<double>(volume(part.box)) / pixels;
+      const double each = std::max(terms * share, 1.0);
+      const double run = longest > 0 ? std::min(longest / each, 1.0) : 1;
+      result.walk = std::max(result.walk, part.walk({sum[0], sum[1]}) * run * run);
+      sum += 2;
+    }
   }
-  return result;
-}
-
-double* PartSum::finish(std::size_t) {
-  for (const auto& [unit, lane] : entries_) walks_.push_back(widest(sums_[unit], lane));
   sums_ = {};
   return nullptr;
 }

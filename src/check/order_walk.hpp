@@ -6,6 +6,7 @@
 #include <array>
 #include <complex>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "convgrad/reference.hpp"
@@ -44,6 +45,8 @@ class TermLayout final : public BlockSum {
 
   // Returns, after finish(), the parts that explain the largest sums of all entries together.
   const std::vector<PixelPart>& parts() const { return parts_; }
+  // Tells whether most terms of most entries equal the one before, in a row or a column.
+  bool are_alike() const { return alike_; }
 
   // Returns how many entries are looked at: fewer of large problems, for which a few have to do.
   static std::size_t entries_for(const WgradProblem& problem, std::int64_t memory);
@@ -62,9 +65,10 @@ class TermLayout final : public BlockSum {
   };
   static std::vector<Layout> layouts_of(const WgradProblem& problem, std::int64_t memory);
   struct Entry {
-    std::vector<std::vector<float>> terms;   // of each layout
-    std::vector<std::vector<float>> powers;  // |F|^2 of each wave of the padded layout
-    double squares = 0;                      // sum t^2
+    std::vector<std::vector<float>> terms;             // of each layout
+    std::vector<std::vector<float>> powers;            // |F|^2 of each wave of the padded layout
+    double squares = 0;                                // sum t^2
+    std::int64_t nonzero = 0, repeats = 0, above = 0;  // as the one before them, or above
   };
   struct Candidate {
     PixelPart part;
@@ -84,46 +88,38 @@ class TermLayout final : public BlockSum {
   const std::vector<Layout> layouts_;
   std::vector<Entry> entries_;
   std::vector<PixelPart> parts_;
+  bool alike_ = false;
 };
 
 // Holds the mean square of an entry's sums on their way in the widest order by the parts, as
-// TermStatistics::walk. Terms are alike where most equal the one before, in a row or a column.
+// TermStatistics::walk, and how many of its terms are not 0.
 struct OrderWalk {
-  double walk = 0, terms = 0;  // terms that are not 0
-  bool alike = false;
+  double walk = 0, terms = 0;
 };
 
 // Sums the terms of entries over parts of the pixels.
 class PartSum final : public BlockSum {
  public:
-  // Takes the entries at indices, ascending, in [tap][c][k] order, and kMostParts parts at most.
-  PartSum(const WgradProblem& problem, TaskPool& pool, const std::vector<std::int64_t>& indices,
-          std::vector<PixelPart> parts, const Summation& summation);
+  // Takes the entries at indices, in [tap][c][k] order, or all where there are none.
+  PartSum(const WgradProblem& problem, TaskPool& pool, std::span<const std::int64_t> indices,
+          const std::vector<PixelPart>& parts, const Summation& summation);
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t node = 0) override;
 
-  // Returns one for each index after finish().
+  // Returns one for each entry after finish().
   const std::vector<OrderWalk>& walks() const { return walks_; }
 
-  static std::int64_t memory_bytes(std::size_t entries);
-  // So many entries are summed at once, which take 20 MB where they lie side by side.
-  static constexpr std::int64_t kEntriesAtOnce = std::int64_t{1} << 17;
+  std::int64_t memory_bytes() const;
 
  private:
-  // A unit is eight output channels side by side, under one tap, with one input channel of a group.
-  static constexpr std::size_t kLanes = 8;
-  typedef double Lanes __attribute__((vector_size(64)));
-  struct Sums {
-    std::array<Lanes, TermLayout::kMostParts> real, imaginary;
-    Lanes terms, last, repeats, above;  // the last product; how many were as that, or as one above
-  };
+  // A unit is some channels of x and dy under one tap: each c with K entries from `first` on.
   struct Unit {
-    std::int64_t tap, c, k;
-    bool operator==(const Unit&) const = default;
+    std::array<std::int64_t, 3> tap;
+    Range x, dy;
+    std::int64_t first;
   };
   template <typename Scalar>
-  void add_unit(const Block& block, const Unit& unit, Sums& sums) const;
-  OrderWalk widest(const Sums& sums, std::size_t lane) const;
+  void add_unit(const Block& block, const Unit& unit);
 
   const WgradProblem problem_;
   TaskPool& pool_;
@@ -131,8 +127,7 @@ class PartSum final : public BlockSum {
   const Summation summation_;
   std::array<std::vector<std::complex<double>>, 4> weights_;  // of each axis: [place][part]
   std::vector<Unit> units_;
-  std::vector<Sums> sums_;
-  std::vector<std::pair<std::size_t, std::size_t>> entries_;  // unit and lane
+  std::vector<double> sums_, terms_;  // [entry][part][real, imaginary], [entry]
   std::vector<OrderWalk> walks_;
 };
 

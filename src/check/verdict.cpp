@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "check/groups.hpp"
@@ -44,32 +43,29 @@ struct SecondLook {
   const Rules& rules;
   Passes& passes;
   std::vector<PixelPart> parts = {};
+  bool alike = false;  // terms are, of some group that was looked at
 
   // Returns the verdicts of the first look, with what other orders or adders explain.
   Verdicts judge(std::span<const Subject> subjects, std::vector<Verdict> verdicts) {
     const std::vector<std::size_t> open = open_verdicts(subjects, verdicts);
     if (open.empty()) return {std::move(verdicts), {}};
-    Positions all(expected.values.size());
-    std::iota(all.begin(), all.end(), std::size_t{0});
     Expected wide = expected;
     std::vector<OrderWalk> walks;
     std::size_t known = 0;
     do {  // Other groups may walk by other parts than those that failed first.
       known = parts.size();
-      walks = walks_of(all);
-      wide.scales = widened(all, walks, true);
+      walks = walks_of(indices);
+      wide.scales = widened(expected.scales, walks, alike);
       for (const std::size_t i : open) {
         const GroupError worst = compare_wide(subjects[i], wide).rounding->worst;
         if (!(worst.score() <= kWellExplained)) find_parts(looked_at(worst));
       }
     } while (parts.size() > known);
-    wide.scales = widened(all, walks, false);
+    wide.scales = widened(expected.scales, walks, false);
     // The order n, z, p, q may be lucky with terms that are alike, where others are not.
-    const bool alike = std::ranges::any_of(walks, &OrderWalk::alike) &&
-                       !std::ranges::all_of(open, [&](std::size_t i) {
-                         return compare_wide(subjects[i], wide).match();
-                       });
-    if (alike) wide.scales = widened(all, walks, true);
+    const bool all_match = std::ranges::all_of(
+        open, [&](std::size_t i) { return compare_wide(subjects[i], wide).match(); });
+    if (alike && !all_match) wide.scales = widened(expected.scales, walks, true);
     bool explained = false;
     for (const std::size_t i : open) {
       const Subject& subject = subjects[i];
@@ -112,7 +108,8 @@ struct SecondLook {
     const Positions some = looked_at(group);
     find_parts(some);
     if (parts.empty()) return false;
-    return compare(subject, some, widened(some, walks_of(some), true)).match();
+    const std::vector<double> scales = picked(std::span(expected.scales), some);
+    return compare(subject, some, widened(scales, walks_of(indices_at(some)), alike)).match();
   }
 
   // Returns so many of them at most, spread evenly.
@@ -146,31 +143,22 @@ struct SecondLook {
     for (const PixelPart& part : layout.parts()) {
       if (std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
     }
+    alike = alike || layout.are_alike();
     parts.resize(std::min(parts.size(), TermLayout::kMostParts));
   }
 
-  // Makes as many passes over x and dy as the memory for them asks for.
-  std::vector<OrderWalk> walks_of(const Positions& positions) {
-    std::vector<OrderWalk> walks;
-    const auto most = static_cast<std::size_t>(PartSum::kEntriesAtOnce);
-    for (std::size_t first = 0; first < positions.size(); first += most) {
-      const auto some =
-          std::span(positions).subspan(first, std::min(most, positions.size() - first));
-      PartSum sum(problem, passes.pool, indices_at(some), parts, rules.summation);
-      passes.run(sum, PartSum::memory_bytes(some.size()));
-      walks.insert(walks.end(), sum.walks().begin(), sum.walks().end());
-    }
-    return walks;
+  std::vector<OrderWalk> walks_of(std::span<const std::int64_t> at) {
+    PartSum sum(problem, passes.pool, at, parts, rules.summation);
+    passes.run(sum, sum.memory_bytes());
+    return sum.walks();
   }
 
-  std::vector<double> widened(const Positions& positions, const std::vector<OrderWalk>& walks,
-                              bool alike) const {
-    std::vector<double> scales;
-    for (std::size_t i = 0; i < positions.size(); ++i) {
-      const OrderWalk& walk = walks[i];
-      const double wide =
-          walk_scale(walk.terms, walk.walk, alike && walk.alike, problem.dtype, rules.summation);
-      scales.push_back(std::max(expected.scales[positions[i]], wide));
+  std::vector<double> widened(std::vector<double> scales, const std::vector<OrderWalk>& walks,
+                              bool of_alike) const {
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+      const auto& [walk, terms] = walks[i];
+      scales[i] =
+          std::max(scales[i], walk_scale(terms, walk, of_alike, problem.dtype, rules.summation));
     }
     return scales;
   }
@@ -253,8 +241,9 @@ struct SecondLook {
   }
   bool is_known_fault(const Subject& subject) {
     Diagnosis found;
-    search(subject, expected,
-           [&](const Suspect& suspect) { found = diagnose(suspect, *passes.images, budget()); });
+    search(subject, expected, [&](const Suspect& suspect) {
+      found = diagnose(suspect, *passes.images, budget(), HUGE_VAL, true);
+    });
     return !found.findings.empty();
   }
 

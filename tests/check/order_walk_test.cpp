@@ -42,14 +42,19 @@ std::vector<Term> terms_of(const WgradProblem& pb, std::int64_t index, const flo
   return terms;
 }
 
+void sum_of(const WgradProblem& pb, const void* x, const void* dy, BlockSum& sum,
+            std::int64_t block_bytes = 0) {
+  MemorySource source(x, dy);
+  sum_blocks(reference_plan(pb, block_bytes), source, sum);
+  sum.finish();
+}
+
 std::vector<OrderWalk> walks_of(const WgradProblem& pb, const std::vector<std::int64_t>& indices,
                                 const std::vector<PixelPart>& parts, const void* x, const void* dy,
                                 std::int64_t block_bytes = 0, const Summation& summation = {}) {
   TaskPool pool(2);
   PartSum sum(pb, pool, indices, parts, summation);
-  MemorySource source(x, dy);
-  sum_blocks(reference_plan(pb, block_bytes), source, sum);
-  sum.finish();
+  sum_of(pb, x, dy, sum, block_bytes);
   return sum.walks();
 }
 
@@ -58,9 +63,7 @@ std::vector<PixelPart> parts_of(const WgradProblem& pb, const std::vector<std::i
                                 std::int64_t memory = std::int64_t{1} << 30) {
   TaskPool pool(2);
   TermLayout layout(pb, pool, indices, memory);
-  MemorySource source(x, dy);
-  sum_blocks(reference_plan(pb, 0), source, layout);
-  layout.finish();
+  sum_of(pb, x, dy, layout);
   return layout.parts();
 }
 
@@ -109,6 +112,7 @@ TEST_CASE("sums over waves and boxes are those of the definition") {
     for (const PixelPart& part : parts) {
       const std::vector<OrderWalk> walks = walks_of(pb, indices, {part}, x.data(), dy.data());
       const std::vector<OrderWalk> tiled = walks_of(pb, indices, {part}, x.data(), dy.data(), 1);
+      const std::vector<OrderWalk> all = walks_of(pb, {}, {part}, x.data(), dy.data());
       for (std::size_t i = 0; i < walks.size(); ++i) {
         const std::vector<Term> terms =
             terms_of(pb, indices[i], reinterpret_cast<const float*>(x.data()),
@@ -124,6 +128,9 @@ TEST_CASE("sums over waves and boxes are those of the definition") {
         }
         CHECK(walks[i].walk == doctest::Approx(std::norm(sum) / (part.is_wave ? 6 : 3)));
         CHECK(tiled[i].walk == doctest::Approx(walks[i].walk));
+        const OrderWalk& same = all[static_cast<std::size_t>(indices[i])];
+        CHECK(same.walk == doctest::Approx(walks[i].walk));
+        CHECK(same.terms == walks[i].terms);
         CHECK(walks[i].terms ==
               std::ranges::count_if(terms, [](const Term& t) { return t.value != 0; }));
       }
@@ -216,10 +223,12 @@ TEST_CASE("sums that are restarted walk less far, and terms that are alike are k
   };
   CHECK(walk(0).walk == 2304.0 * 2304 / 3);
   CHECK(walk(576).walk == 576.0 * 576 / 3);
-  CHECK(walk(0).alike);
-  // Columns are alike, then neither rows nor columns.
-  for (const std::size_t period : {6u, 5u}) {
+  // All are alike, then columns, then neither rows nor columns.
+  for (const std::size_t period : {1u, 6u, 5u}) {
     for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = 1 + static_cast<float>(i % period);
-    CHECK(walk(0).alike == (period == 6));
+    TaskPool pool(2);
+    TermLayout layout(pb, pool, {0}, std::int64_t{1} << 30);
+    sum_of(pb, x.data(), dy.data(), layout);
+    CHECK(layout.are_alike() == (period != 5));
   }
 }

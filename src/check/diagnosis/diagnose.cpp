@@ -29,8 +29,13 @@ using List = std::vector<Fault>;
 
 class Search {
  public:
-  Search(const Suspect& suspect, const Images& images, double multiply_adds, double seconds)
-      : evidence_(suspect, seconds), judge_(evidence_), images_(images), budget_(multiply_adds) {}
+  Search(const Suspect& suspect, const Images& images, double multiply_adds, double seconds,
+         bool small)
+      : evidence_(suspect, seconds),
+        judge_(evidence_),
+        images_(images),
+        budget_(multiply_adds),
+        small_(small) {}
 
   Diagnosis run() {
     const WgradProblem& pb = evidence_.problem();
@@ -70,7 +75,7 @@ class Search {
     // The sample comes first: of large problems, faults take all of the budget that is left.
     const Sample sample = sampled();
     const Facts facts = facts_of(images_);
-    const List faults = known_faults(pb, facts);
+    const List faults = small_ ? roundings(pb) : known_faults(pb, facts);
     images_.before_block = [&] { evidence_.stop_if_late(); };
     const TermsOf of = [&](const auto& entries) { return terms(entries); };
     const Finder finders[] = {
@@ -87,7 +92,7 @@ class Search {
     for (const Finder& finder : finders) {
       if (finder.needs_sample && sample.at.empty()) continue;
       if (finder.stage == Stage::unsettled && settled()) continue;
-      if (finder.stage == Stage::unfitted && !fits_.empty()) continue;
+      if (finder.stage == Stage::unfitted && (!fits_.empty() || small_)) continue;
       timely(finder.find);
     }
   }
@@ -323,6 +328,7 @@ class Search {
   const Judge judge_;
   Images images_;
   double budget_;  // multiply-adds that are left
+  const bool small_;
   List reported_;
   std::vector<Fitting> fits_;
   Diagnosis result_;
@@ -349,8 +355,8 @@ Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes) {
 }
 
 Diagnosis diagnose(const Suspect& suspect, const Images& images, double multiply_adds,
-                   double seconds) {
-  return diagnosis::Search(suspect, images, multiply_adds, seconds).run();
+                   double seconds, bool small) {
+  return diagnosis::Search(suspect, images, multiply_adds, seconds, small).run();
 }
 
 }  // namespace convgrad

@@ -402,13 +402,15 @@ std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& imag
   const SumRules rules(problem, {});
   read_blocks(wanted, images, [&](std::size_t i, const Planes& planes) {
     const Wanted& w = wanted[i];
+    EntrySum sum = sums[i];  // which no other store can be taken to change
     visit_all(problem, plain, *w.reading, w.terms, planes, [&](const Reading& r, const Term& t) {
       if (r.weight == 0) return;
       const bool exact = r.product == Treatment::none && !r.without_low;
       // EntrySum multiplies by itself, so another product goes in as x, with 1 for dy.
       const double x = exact ? t.x : product(r, problem.dtype, t.x, t.dy);
-      sums[i].add(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);
+      sum.add(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);
     });
+    sums[i] = sum;
   });
   return sums;
 }
