@@ -72,7 +72,6 @@ class Search {
     const Facts facts = facts_of(images_);
     const List faults = known_faults(pb, facts);
     images_.before_block = [&] { evidence_.stop_if_late(); };
-    const TermsOf of = [&](const auto& entries) { return terms(entries); };
     const Finder finders[] = {
         {Stage::always, true, [&] { try_found(find_lost_pixels(evidence_, sample)); }},
         {Stage::always, false, [&] { try_parts(faults, Stage::always); }},
@@ -81,7 +80,7 @@ class Search {
         {Stage::always, true,
          [&] { keep(find_partials(judge_, sample, settled() || rounded_once())); }},
         {Stage::unsettled, true, [&] { try_found(find_alternatives(evidence_, sample)); }},
-        {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, of)); }},
+        {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, images_)); }},
         {Stage::unfitted, false, [&] { try_parts(block_scales(pb, facts), Stage::unfitted); }},
         {Stage::unfitted, false, [&] { try_pairs(faults); }}};
     for (const Finder& finder : finders) {
@@ -111,11 +110,6 @@ class Search {
   void keep(const std::optional<Finding>& found) {
     ++result_.tried;
     if (found) fits_.push_back({*found, 0, 1});
-  }
-
-  std::vector<Terms> terms(std::span<const EntryTerms> entries) {
-    budget_ -= cost(entries.size());
-    return terms_of(entries, images_);
   }
 
   double cost(std::size_t entries) const {
@@ -288,7 +282,8 @@ class Search {
     for (const std::size_t position : sample.at) {
       wanted.push_back(entry_terms(evidence_.problem(), evidence_.index(position)));
     }
-    if (!wanted.empty()) sample.terms = terms(wanted);
+    budget_ -= cost(wanted.size());
+    if (!wanted.empty()) sample.terms = terms_of(wanted, images_);
     return sample;
   }
 

@@ -1,7 +1,6 @@
 // search.hpp - the finders: faults that are read off the gradient and the terms of some entries.
 #pragma once
 
-#include <functional>
 #include <optional>
 
 #include "check/diagnosis/judge.hpp"
@@ -20,10 +19,9 @@ struct Sample {
 std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& sample);
 // Finds roundings and stale stages of some pixels alone.
 std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sample);
-using TermsOf = std::function<std::vector<Terms>(std::span<const EntryTerms>)>;
-// Finds Winograd's algorithm with tiles in 16 bits.
+// Finds Winograd's algorithm with tiles in 16 bits, from the terms of few entries.
 std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
-                                     const TermsOf& terms_of);
+                                     const Images& images);
 // Adds an entry's error, in steps of the result or of the type, if those are larger; but of entries
 // that hold the same numbers one.
 bool add_steps(const Evidence& evidence, std::size_t at, DType type, Squares& steps);
