@@ -148,11 +148,6 @@ class Search {
   void consider(const Fault& f, const Positions& at, const Expected& values, bool plain = false) {
     const auto fit = judge_.judge(at, values, f.bits, plain);
     if (!fit || is_reported(f, *fit, at)) return;
-    // Beside what was read off the gradient, a fault that changes nothing explains nothing.
-    if (!plain && !fit->parts.empty() && changes_nothing(at, values)) return;
-    // An attribute of all taps is not another one for some of them.
-    const Reading own = plain_reading(evidence_.problem());
-    if (!fit->only.empty() && f.reading.axis != own.axis && evidence_.in_some_taps()) return;
     const std::size_t faults = fit->parts.size() + static_cast<std::size_t>(plain ? 0 : f.faults);
     const bool by_itself = f.faults == 1 && rounds(f.reading);
     Fitting& kept = fits_.emplace_back();
@@ -162,14 +157,6 @@ class Search {
     kept.rare = f.rare;
     kept.rounds_result = std::ranges::any_of(fit->parts, &Fit::Part::rounds);
     if (fit->parts.empty()) reported_.push_back(f);
-  }
-
-  bool changes_nothing(const Positions& at, const Expected& predicted) const {
-    for (std::size_t i = 0; i < at.size(); ++i) {
-      const double change = std::fabs(predicted.values[i] - evidence_.want(at[i]));
-      if (!(change <= kRight * evidence_.scale(at[i]))) return false;
-    }
-    return true;
   }
 
   // Tells whether one that says the same of every entry stands there already.
@@ -248,12 +235,9 @@ class Search {
     }
     moves.resize(std::min(moves.size(), kPairedMoves));
     List pairs;
-    // The likeliest of both come first. A move goes with any reading; two readings do not go
-    // together.
-    for (std::size_t rank = 0; rank < 4 * moves.size() + others.size(); ++rank) {
-      for (std::size_t m = 0; m < moves.size() && 4 * m <= rank; ++m) {
-        if (rank - 4 * m >= others.size()) continue;
-        const Fault &move = moves[m], &other = others[rank - 4 * m];
+    // A move goes with any reading; two readings do not go together.
+    for (const Fault& other : others) {
+      for (const Fault& move : moves) {
         Fault& pair = pairs.emplace_back(other);
         pair.name = move.name + "+" + other.name;
         pair.text = move.text + ", and " + other.text;

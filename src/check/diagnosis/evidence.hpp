@@ -19,6 +19,9 @@ inline constexpr double kSlack = Tolerance{}.slack;
 // Scales are standard deviations: 8 of them are chance in one of 10^15.
 inline constexpr double kWrong = 25.4, kRight = 8;
 
+// Returns the number in the middle, or 0 of none.
+double median(std::vector<double> numbers);
+
 // Entries of the suspect are named by their positions in its arrays.
 using Positions = std::vector<std::size_t>;
 
@@ -39,9 +42,6 @@ class Evidence {
   double scale(std::size_t at) const;
   // Returns |got - want| beyond the last rounding, in units of the scale.
   double error(std::size_t at) const { return errors_[at]; }
-  // All expected numbers are multiples of it, as whole numbers are: by chance, errors are equal the
-  // likelier the larger it is.
-  double grain() const { return grain_; }
   // Returns |got - value| beyond the last rounding, and its step for a value.
   double unexplained(std::size_t at, double value) const {
     if (suspect_.halves.empty()) return unexplained_error(problem().out_dtype, got(at), value);
@@ -64,8 +64,6 @@ class Evidence {
   GroupSums<Squares> groups_of(const std::vector<double>& errors) const;
   // Tells whether errors are about as large everywhere, as those of one rounding are.
   bool is_even() const;
-  // Tells whether the place has some of the taps alone.
-  bool in_some_taps() const;
   // Elements that hold the same numbers, as of equal channels, are one piece of evidence: returns
   // the first that does. are_different: no two do.
   std::size_t first_alike(std::size_t at) const { return alike_[at]; }
@@ -81,7 +79,6 @@ class Evidence {
 
  private:
   void find_where();
-  double mark_planes(std::vector<Marked>& marks) const;
   void draw();
 
   const Suspect& suspect_;
@@ -90,7 +87,6 @@ class Evidence {
   std::vector<double> errors_;
   Positions all_, wrong_, drawn_, alike_;
   bool are_different_ = true;
-  double grain_ = 0;  // where all are 0, too
   Place where_;
   std::vector<bool> inside_;
 };

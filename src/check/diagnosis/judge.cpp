@@ -152,14 +152,13 @@ struct Trial {
     if (replaced(at, value)) return kMostBits;
     if (!(error < HUGE_VAL)) {
       if (e.error(at) <= kWrong) return 0;  // NaN for NaN, or the same infinity
-      return std::isinf(e.got(at)) && std::isinf(e.want(at)) ? 1 : kMostBits;
+      return kMostBits;
     }
     const std::optional<Grid>& grid = filling.grid;
     const bool beside = grid && !plain;
     const double step =
         beside ? grid_step(*grid, e.got(at)) * (grid->cut ? 2 : 1) : e.step(at, e.want(at));
-    const double tolerance =
-        std::max({kSlack * r.larger, e.grain() / 2, r.left * r.unit}) + step / 2;
+    const double tolerance = std::max(kSlack * r.larger, r.left * r.unit) + step / 2;
     const double bits = std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
     // Beside a grid another fault is told by what the grid does not explain.
     if (beside && unexplained(at, e.want(at)) > kWrong * r.larger) {
@@ -229,17 +228,15 @@ struct Trial {
       const double part = e.got(at) / e.want(at) - 1;
       if (std::isfinite(part)) parts.push_back(part);
     }
-    if (parts.empty()) return 0;
-    const auto middle = parts.begin() + std::ssize(parts) / 2;
-    std::nth_element(parts.begin(), middle, parts.end());
+    const double middle = median(std::move(parts));
     Squares left, all;
     for (const std::size_t at : positions) {
       const double change = (e.got(at) - e.want(at)) / e.scale(at);
       if (!std::isfinite(change)) continue;
       all.add(change);
-      left.add(change - *middle * e.want(at) / e.scale(at));
+      left.add(change - middle * e.want(at) / e.scale(at));
     }
-    return left.rms() < all.rms() / 2 ? *middle : 0;
+    return left.rms() < all.rms() / 2 ? middle : 0;
   }
 
   // Returns the root mean square of error/scale, if all is as a right explanation leaves it.
@@ -271,10 +268,7 @@ struct Trial {
   // Returns by which number the predicted values are multiplied to be nearest to what was got, or 0
   // where that cannot be told.
   double fitted_factor() const {
-    struct Ratio {
-      double ratio, value, got, unit;
-    };
-    std::vector<Ratio> ratios;
+    std::vector<double> ratios;
     for (std::size_t i = 0; i < positions.size(); ++i) {
       const std::size_t at = positions[i];
       const double value = predicted.values[i];
@@ -283,23 +277,9 @@ struct Trial {
       // The ratio of small values is mostly rounding.
       if (!std::isfinite(e.got(at)) || !(std::fabs(value) > 4 * unit)) continue;
       if (filling.instead == Instead::zero && e.got(at) == 0) continue;
-      ratios.push_back({e.got(at) / value, value, e.got(at), unit});
+      ratios.push_back(e.got(at) / value);
     }
-    if (ratios.empty()) return 0;
-    // The median finds the factor among entries of which some are wrong in other ways; the mean of
-    // those near it is sharper.
-    const auto middle = ratios.begin() + std::ssize(ratios) / 2;
-    std::nth_element(ratios.begin(), middle, ratios.end(),
-                     [](const Ratio& a, const Ratio& b) { return a.ratio < b.ratio; });
-    const double median = middle->ratio;
-    double products = 0, squares = 0;
-    for (const Ratio& r : ratios) {
-      if (std::fabs(r.got - median * r.value) > 30 * r.unit + 0.02 * std::fabs(r.got)) continue;
-      products += r.value / r.unit * (r.got / r.unit);
-      squares += r.value / r.unit * (r.value / r.unit);
-    }
-    const double fitted = products / squares;
-    return std::isfinite(fitted) ? fitted : 0;
+    return median(std::move(ratios));
   }
 
   // Finds what the predicted values are multiplied by: a known factor, or the number of the fewest
