@@ -43,8 +43,7 @@ struct Candidate {
   int form = 0;
 };
 
-// How usual it is that pixels of a form are lost: 0 is the most usual.
-constexpr int kImages = 0, kEnds = 8, kAnyForm = 9;
+constexpr int kImages = 0;  // the most usual form of pixels that are lost
 
 // Returns those that rule out the most first: large errors with small tolerances.
 std::vector<Clue> clues_of(const Evidence& evidence, const Sample& sample) {
@@ -103,6 +102,7 @@ std::vector<Pixels> all_walks(const WgradProblem& pb) {
   return walks;
 }
 
+// Returns how unusual it is that such pixels are lost.
 int form_of(const WgradProblem& pb, const Pixels& pixels) {
   constexpr int kForms[] = {0, 2, 5, 5, 6, 6, 7, 7};  // of lines, places, tiles and lanes
   if (pixels.by != By::pixel) return kForms[static_cast<std::size_t>(pixels.by)];
@@ -113,7 +113,7 @@ int form_of(const WgradProblem& pb, const Pixels& pixels) {
   if (whole(image)) return kImages;
   if (whole(row)) return 1;
   if (r.begin % kPixelChunk == 0 && (last || r.end % kPixelChunk == 0)) return 3;
-  return r.size() == 1 ? 4 : last || r.begin == 0 ? kEnds : kAnyForm;
+  return r.size() == 1 ? 4 : last || r.begin == 0 ? 8 : 9;
 }
 
 // Finds ranges of steps of walks that add the errors of the clues.
@@ -123,16 +123,14 @@ struct Ranges {
   const WgradProblem& pb;
   const std::vector<Clue>& clues;
   const Added& added;
-  int least_usual;
   std::vector<Candidate> found = {};
 
-  // Of single pixels only if fine.
-  std::vector<std::int64_t> ends(const Pixels& walk, bool fine) const {
+  std::vector<std::int64_t> ends(const Pixels& walk) const {
     const std::int64_t count = step_count(pb, walk), row = pb.axis[2].out;
+    const bool all = walk.by != By::pixel || count <= kMostEnds;
     std::vector<std::int64_t> result;
     for (std::int64_t i = 0; i <= count; ++i) {
-      const bool some = walk.by != By::pixel || (fine && count <= kMostEnds);
-      if (some || i == count || i % row == 0 || i % kPixelChunk == 0) result.push_back(i);
+      if (all || i == count || i % row == 0 || i % kPixelChunk == 0) result.push_back(i);
     }
     return result;
   }
@@ -189,9 +187,8 @@ struct Ranges {
     }
   }
 
-  void find_by(const Pixels& walk, bool fine) {
-    if (fine && walk.by != By::pixel) return;  // all of their ends are tried at first
-    const std::vector<std::int64_t> at = ends(walk, fine);
+  void find_by(const Pixels& walk) {
+    const std::vector<std::int64_t> at = ends(walk);
     const Sums of = sums(walk, at);
     // Ranges of these are single steps: two tiles in a row are no shape.
     const bool single = walk.by == By::place || walk.by == By::tile || walk.by == By::image_tile;
@@ -203,7 +200,6 @@ struct Ranges {
       Candidate c = {walk, *off};
       c.pixels.range = {at[begin], at[end]};
       c.form = form_of(pb, c.pixels);
-      if (c.form > least_usual) return;
       found.push_back(c);
       if (found.size() < 2 * kMostKept) return;
       std::sort(found.begin(), found.end(), before);
@@ -223,17 +219,12 @@ bool fits_everywhere(const std::vector<Clue>& clues, const Added& added) {
 
 // Finds what some pixels do that others do not: every entry's error is what these pixels add to it,
 // which is the difference of two sums of a walk over all pixels. Returns the pixels of the most
-// usual form, by one of the walks; at most as unusual a form is looked for.
+// usual form, by one of the walks.
 std::vector<Candidate> find_ranges(const WgradProblem& pb, const std::vector<Clue>& clues,
-                                   const Added& added, const std::vector<Pixels>& walks,
-                                   int least_usual) {
+                                   const Added& added, const std::vector<Pixels>& walks) {
   if (clues.empty()) return {};
-  Ranges ranges = {pb, clues, added, least_usual};
-  // Rows and chunks first: single pixels have many more ends.
-  for (const bool fine : {false, true}) {
-    if (!ranges.found.empty()) break;
-    for (const Pixels& walk : walks) ranges.find_by(walk, fine);
-  }
+  Ranges ranges = {pb, clues, added};
+  for (const Pixels& walk : walks) ranges.find_by(walk);
   std::vector<Candidate> found = std::move(ranges.found);
   std::sort(found.begin(), found.end(), before);
   std::erase_if(found, [form = found.empty() ? 0 : found[0].form](const Candidate& c) {
@@ -266,10 +257,9 @@ double bits_of(const WgradProblem& pb, const Pixels& pixels) {
 
 // Adds the fault, whose reading adds that, in the pixels in which it explains the errors.
 void add_in_pixels(std::vector<Fault>& to, const WgradProblem& pb, const std::vector<Clue>& clues,
-                   const Fault& everywhere, const Added& added, const std::vector<Pixels>& walks,
-                   int least_usual) {
+                   const Fault& everywhere, const Added& added, const std::vector<Pixels>& walks) {
   if (fits_everywhere(clues, added)) to.push_back(everywhere);
-  for (const Candidate& c : find_ranges(pb, clues, added, walks, least_usual)) {
+  for (const Candidate& c : find_ranges(pb, clues, added, walks)) {
     if (c.pixels.range.size() < everywhere.reading.stage) continue;  // a part of one
     Fault& fault = to.emplace_back(everywhere);
     fault.text += cat(", in ", pixels_text(pb, c.pixels, ""), " alone");
@@ -278,7 +268,7 @@ void add_in_pixels(std::vector<Fault>& to, const WgradProblem& pb, const std::ve
   }
 }
 
-// x or dy is rounded in some images, or in turns, or in the first or last pixels: a split.
+// x or dy is rounded in some images, or in turns, or in a range of pixels: a split.
 void add_roundings(std::vector<Fault>& to, const WgradProblem& pb, const std::vector<Clue>& clues) {
   for (const Fault& fault : roundings(pb)) {
     const Treatment x = fault.reading.x.treatment, dy = fault.reading.dy.treatment;
@@ -287,8 +277,8 @@ void add_roundings(std::vector<Fault>& to, const WgradProblem& pb, const std::ve
       return treated(x, pb.dtype, t.x[i]) * treated(dy, pb.dtype, t.dy[i]) - t.x[i] * t.dy[i];
     };
     const Added added = added_by(clues, lost);
-    add_in_pixels(to, pb, clues, fault, added, {Pixels{}}, kEnds);
-    add_in_pixels(to, pb, clues, fault, added, image_walks(pb), kEnds);
+    add_in_pixels(to, pb, clues, fault, added, {Pixels{}});
+    add_in_pixels(to, pb, clues, fault, added, image_walks(pb));
   }
 }
 
@@ -312,7 +302,7 @@ void add_stages(std::vector<Fault>& to, const WgradProblem& pb, const std::vecto
         const auto at = static_cast<std::size_t>(other);
         return of_x ? (t.x[at] - t.x[i]) * t.dy[i] : t.x[i] * (t.dy[at] - t.dy[i]);
       };
-      add_in_pixels(to, pb, clues, fault, added_by(clues, changed), {Pixels{}}, kAnyForm);
+      add_in_pixels(to, pb, clues, fault, added_by(clues, changed), {Pixels{}});
     }
   }
 }
@@ -323,12 +313,10 @@ std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& samp
   const WgradProblem& pb = evidence.problem();
   const std::vector<Clue> all = clues_of(evidence, sample);
   std::vector<Fault> result;
-  int usual = kAnyForm;
   for (const bool doubled : {false, true}) {
     const Added added = added_by(
         all, [&](const Terms& t, std::size_t i) { return (doubled ? t.x[i] : -t.x[i]) * t.dy[i]; });
-    for (const Candidate& c : find_ranges(pb, all, added, all_walks(pb), usual)) {
-      usual = c.form;
+    for (const Candidate& c : find_ranges(pb, all, added, all_walks(pb))) {
       Reading reading = plain_reading(pb);
       reading.only = c.pixels;
       reading.weight = doubled ? 2 : 0;
