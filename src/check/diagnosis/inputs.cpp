@@ -21,7 +21,6 @@ constexpr double kLeastPart = 0.2, kMostPart = 4;
 constexpr double kLeastSize = 0.5, kMostSize = 1.5;
 // They look random in each element, so that a few are enough.
 constexpr Sought kSought = {Structure::Form::inputs, 1.0 / 4, kLeastSize, 16};
-constexpr double kMostLeft = 1.0 / 16;  // of the squares; a diagnosis asks for the same
 
 // Some entries, spread evenly.
 struct Entries {
@@ -55,27 +54,11 @@ struct Entries {
   Expected expected;
 };
 
-// Tells whether what these losses leave of the errors is as large as the errors of right sums, or
-// little of all.
-bool explains(const std::vector<double>& lost, const EntryErrors& errors) {
-  Squares left, all;
-  for (std::size_t i = 0; i < lost.size(); ++i) {
-    const auto& [error, unit, want] = errors.at(i);
-    left.add((error - lost[i]) / unit);
-    all.add(error / unit);
-  }
-  return left.sum <= kMostLeft * all.sum ||
-         left.rms() <= Tolerance().slack * group_factor(left.count);
-}
-
 // Returns the root of the sum of squares of the losses, as a part of that of the errors.
 double part_of(const std::vector<double>& lost, const EntryErrors& errors) {
-  Squares of_lost, all;
-  for (std::size_t i = 0; i < lost.size(); ++i) {
-    of_lost.add(lost[i]);
-    all.add(errors.at(i).error);
-  }
-  return std::sqrt(of_lost.sum / all.sum);
+  Products both;
+  for (std::size_t i = 0; i < lost.size(); ++i) both.add(errors.at(i).error, lost[i]);
+  return std::sqrt(both.pattern / both.errors);
 }
 
 }  // namespace
@@ -103,7 +86,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& im
   for (std::size_t f = 0; f < left.size(); ++f) {
     auto like = resemblance(pb, errors, lost[f], kSought, Expected::Bias::none);
     if (!like || like->kind != GroupKind::all) continue;
-    if (like->size < 0 || like->size > kMostSize || !explains(lost[f], errors)) continue;
+    if (like->size < 0 || like->size > kMostSize) continue;
     if (found && found->bits >= like->bits) continue;
     found = std::move(like);
     found->text = left[f].text;
