@@ -103,7 +103,7 @@ bool is_eigens(const Evidence& evidence, const Sample& sample, const EigenSplit&
     if (add_steps(evidence, at, evidence.problem().dtype, steps))
       ways += std::log2(static_cast<double>(sums.size()));
   }
-  return chance_bits(steps) - ways > kEigenBits + kLeastBits;
+  return bits_told(steps, kByChance) - ways > kEigenBits + kLeastBits;
 }
 
 // Returns the terms in the order of the pixels of x that they see, images last, with zeros where

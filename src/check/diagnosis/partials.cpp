@@ -69,12 +69,6 @@ std::vector<NarrowSum> variants(const WgradProblem& pb) {
   return result;
 }
 
-// The total is rounded as a part of what these are, which explains errors of 0.29 steps: returns
-// the bits that larger ones tell.
-double bits_beyond_one_rounding(const Squares& steps) {
-  return steps.count * std::log2(std::sqrt(12.0) * steps.rms());
-}
-
 bool same_bits(const Evidence& evidence, const Sample& sample, const NarrowSum& variant) {
   Squares steps;  // zeros and infinities have many causes
   for (std::size_t i = 0; i < sample.at.size(); ++i) {
@@ -84,7 +78,7 @@ bool same_bits(const Evidence& evidence, const Sample& sample, const NarrowSum& 
     const double off = (got - evidence.want(sample.at[i])) / rounding_step(variant.type, value);
     if (got != 0 && std::isfinite(off)) steps.add(off);
   }
-  return bits_beyond_one_rounding(steps) > kSameBits;
+  return bits_told(steps, kBeyondRounding) > kSameBits;
 }
 
 // A split sum is rounded in its parts, in these and in their sum after each, or in that sum alone.
@@ -246,9 +240,7 @@ class Splitter {
       add_steps(evidence_, sample_.at[e], is_rounded ? type : out, steps);
     }
     const bool total = stored == Stored::total;
-    const double told =
-        is_rounded ? bits_beyond_one_rounding(steps) : chance_bits(steps) - steps.count;
-    const bool tells = told > kSplitBits + kLeastBits;
+    const bool tells = bits_told(steps, kBeyondRounding) > kSplitBits + kLeastBits;
     if (bits && tells) {
       return finding(part, {}, total ? Certainty::bits : Certainty::match, sample_.at.size());
     }
@@ -330,7 +322,9 @@ bool add_steps(const Evidence& evidence, std::size_t at, DType type, Squares& st
   return true;
 }
 
-double chance_bits(const Squares& steps) { return steps.count * std::log2(4.13 * steps.rms()); }
+double bits_told(const Squares& steps, double width) {
+  return steps.count * std::log2(width * steps.rms());
+}
 
 std::optional<Finding> find_stopped(const Evidence& evidence) {
   const WgradProblem& pb = evidence.problem();
