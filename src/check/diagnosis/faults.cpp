@@ -200,13 +200,11 @@ struct Faults : FaultList {
     // Groups of the gradient only move; those of a tensor meet other groups, which takes new sums.
     const std::vector<Numbering> x = numberings(pb.groups, pb.C);
     const std::vector<Numbering> dy = numberings(pb.groups, pb.K);
-    for (const Numbering& n : dy) {
-      add_moved("group_order", cat("its groups are ", n.first), "",
-                [pb = pb, map = n.second](std::int64_t index) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      add_moved("group_order", cat("its groups are ", dy[i].first), "",
+                [pb = pb, map = dy[i].second](std::int64_t index) {
                   return index / pb.K * pb.K + map(index % pb.K);
                 });
-    }
-    for (std::size_t i = 0; i < x.size(); ++i) {
       for (const auto& [of_x, of_dy, which] : {std::tuple{true, false, "input"},
                                                {false, true, "out_backprop"},
                                                {true, true, "input and out_backprop"}}) {
@@ -221,7 +219,8 @@ struct Faults : FaultList {
       for (const bool last : {true, false}) {
         if (pb.axis[a].in < 2) continue;
         Reading reading = plain;
-        last ? --reading.in[a].end : ++reading.in[a].begin;
+        const std::int64_t line = last ? pb.axis[a].in - 1 : 0;
+        reading.left_out[a] = {line, line + 1};
         add("line_left_out",
             cat("the ", last ? "last " : "first ", kLines[a], " of input is left out"),
             "a loop that ends too early, or a mask that is one off", reading);

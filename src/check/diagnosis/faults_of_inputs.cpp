@@ -130,13 +130,11 @@ void add_products(FaultList& to) {
       "products are rounded to bfloat16 before they are added", "a multiplication in bfloat16");
   add(Treatment::f16, "product_precision", "products are rounded to float16 before they are added",
       "a multiplication in float16 (__hmul2)");
-  Reading reading = to.plain;
-  reading.without_low = true;
   if (unit_roundoff(to.pb.dtype) >= 0x1p-17) return;
-  to.add("input_precision",
-         "x and dy are split into two bfloat16 numbers each, and the product of the lower ones is "
-         "left out",
-         "three products of bfloat16 numbers (bf16x3) for one of float32", reading, true);
+  add(Treatment::bf16_three, "input_precision",
+      "x and dy are split into two bfloat16 numbers each, and the product of the lower ones is "
+      "left out",
+      "three products of bfloat16 numbers (bf16x3) for one of float32");
 }
 
 // Adds images that are others', of x and of dy; of x alone where only the order of both matters.
@@ -244,31 +242,26 @@ std::vector<Fault> roundings(const WgradProblem& problem) {
 }
 
 std::vector<Fault> block_scales(const WgradProblem& pb, const Facts& facts) {
-  std::vector<Fault> list;
+  FaultList to = {pb};
   const auto add = [&](const Scales& scales) {
-    FaultList to = {pb};
     for (const TreatmentKind& kind : treatments()) {
       if (!has_scale(kind) || !changes(kind, pb.dtype)) continue;
       add_scaled(to, facts, kind, scales);
       if (scales.power || kind.treatment != Treatment::e2m1) continue;
       add_scaled(to, facts, kind, {scales.by, scales.each, scales.block, false, true});
     }
-    std::ranges::move(to.list, std::back_inserter(list));
   };
   for (const std::int64_t size : {16, 32, 64, 128}) {
-    // Blocks of pixels that lie in two images are seen where those are read together.
-    const bool whole = facts.in_one_block ||
-                       (pixels_of(extents_of(pb, true)) % size == 0 && pb.out_pixels() % size == 0);
     for (const bool power : {true, false}) {
       if (size == 16 || size < 2 * std::max(pb.C, pb.K)) {
         add({Scaled::channel_blocks, cat(size, " channels of a pixel"), size, power});
       }
-      if (whole && size < 2 * term_count(pb)) {
+      if (size < 2 * term_count(pb)) {
         add({Scaled::pixel_blocks, cat(size, " pixels of a channel"), size, power});
       }
     }
   }
-  return list;
+  return std::move(to.list);
 }
 
 void add_faults_of_inputs(FaultList& to, const Facts& facts) {

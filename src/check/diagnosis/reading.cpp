@@ -173,7 +173,7 @@ std::int64_t outside_place(Outside how, std::int64_t at, std::int64_t extent) {
 // Returns the place in x that each output position of an axis meets under a tap.
 std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int64_t tap) {
   const SpatialAxis& axis = reading.axis[a];
-  const Range& in = reading.in[a];
+  const Range& left_out = reading.left_out[a];
   const std::int64_t parts = reading.parts[a], tile = reading.tiles[a];
   std::vector<std::int64_t> result;
   result.reserve(static_cast<std::size_t>(axis.out));
@@ -181,7 +181,7 @@ std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int
     std::int64_t at = input_at(axis, o, tap);
     const bool inside = at >= 0 && at < axis.in;
     if (!inside) at = outside_place(reading.outside, at, axis.in);
-    bool lost = inside && (at < in.begin || at >= in.end);
+    bool lost = at >= left_out.begin && at < left_out.end;
     // Returns how many parts further on that place is.
     const auto apart = [&] {
       return tile > 0 ? at / (tile * axis.stride) - o / tile
@@ -259,18 +259,11 @@ void visit_all(const WgradProblem& pb, const Reading& plain, const Reading& read
   if (everywhere) {
     return visit_read(pb, reading, entry, planes, [&](const Term& t) { visit(reading, t); });
   }
-  // Both in one order, of which the sums' scales speak.
-  std::vector<std::pair<const Reading*, Term>> terms;
-  std::ptrdiff_t others = 0;
   for (const Reading* const each : {&reading, &plain}) {
-    others = std::ssize(terms);
     visit_read(pb, *each, entry, planes, [&](const Term& term) {
-      if (inside(term) == (each == &reading)) terms.emplace_back(each, term);
+      if (inside(term) == (each == &reading)) visit(*each, term);
     });
   }
-  std::ranges::inplace_merge(terms, terms.begin() + others, {},
-                             [](const auto& term) { return term.second.pixel; });
-  for (const auto& [each, term] : terms) visit(*each, term);
 }
 
 // Calls use(i, planes) for each of the wanted, by any thread, once their channels of a block are
@@ -303,7 +296,8 @@ bool narrows(Treatment t) {
 
 double product(const Reading& reading, DType dtype, double x, double dy) {
   const DType sums = accumulator_dtype(dtype);
-  if (!reading.without_low) return treated(reading.product, sums, rounded(sums, x * dy));
+  if (reading.product != Treatment::bf16_three)
+    return treated(reading.product, sums, rounded(sums, x * dy));
   const double high = rounded(DType::bf16, x), other_high = rounded(DType::bf16, dy);
   const double low = treated(Treatment::bf16_twice, dtype, x) - high;
   const double other_low = treated(Treatment::bf16_twice, dtype, dy) - other_high;
@@ -315,12 +309,11 @@ double product(const Reading& reading, DType dtype, double x, double dy) {
 Reading plain_reading(const WgradProblem& problem) {
   Reading reading;
   reading.axis = problem.axis;
-  for (std::size_t a = 0; a < 3; ++a) reading.in[a] = {0, problem.axis[a].in};
   return reading;
 }
 
 bool rounds_inputs(const Reading& r) {
-  return narrows(r.x.treatment) || narrows(r.dy.treatment) || r.without_low;
+  return narrows(r.x.treatment) || narrows(r.dy.treatment) || r.product == Treatment::bf16_three;
 }
 
 bool rounds(const Reading& r) { return rounds_inputs(r) || narrows(r.product); }
@@ -367,7 +360,7 @@ std::int64_t step_count(const WgradProblem& pb, const Pixels& walk) {
 
 Facts facts_of(const Images& images) {
   const WgradProblem& problem = images.plan.problem;
-  Facts facts = {.in_one_block = images.plan.schedule.blocks.count == 1};
+  Facts facts;
   Timing timing;
   const auto use = [&](const Block& block, std::int64_t) {
     for (const bool of_x : {true, false}) {
@@ -404,7 +397,7 @@ std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& imag
     const Wanted& w = wanted[i];
     visit_all(problem, plain, *w.reading, w.terms, planes, [&](const Reading& r, const Term& t) {
       if (r.weight == 0) return;
-      const bool exact = r.product == Treatment::none && !r.without_low;
+      const bool exact = r.product == Treatment::none;
       // EntrySum multiplies by itself, so another product goes in as x, with 1 for dy.
       const double x = exact ? t.x : product(r, problem.dtype, t.x, t.dy);
       sums[i].add(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);

@@ -49,6 +49,7 @@ enum class Treatment : std::uint8_t {
   bf16,
   bf16_cut,
   bf16_twice,
+  bf16_three,
   e4m3,
   e5m2,
   e3m2,
@@ -117,11 +118,10 @@ enum class Halo : std::uint8_t { zeros, zeros_before, zeros_behind, edge };
 struct Reading {
   std::array<SpatialAxis, 3> axis;
   TensorReading x, dy;
-  Treatment product = Treatment::none;  // of x * dy
-  // x and dy are hi + lo, two bfloat16 numbers each, and lo * lo is left out.
-  bool without_low = false;
+  // Of x * dy; bf16_three: these are hi + lo, two bfloat16 numbers each, and lo * lo is left out.
+  Treatment product = Treatment::none;
   Outside outside = Outside::skipped;
-  std::array<Range, 3> in;  // positions of x that are there
+  std::array<Range, 3> left_out;  // positions of x
   // Positions of x and dy in different parts of an axis, as even as can be, do not meet; nor do
   // those of different tiles, of so many positions of dy. dy sees something else there.
   std::array<std::int64_t, 3> parts = {1, 1, 1}, tiles = {};
@@ -153,15 +153,13 @@ inline Extents extents_of(const WgradProblem& pb, bool of_x) {
 inline std::int64_t pixels_of(const Extents& image) { return image[0] * image[1] * image[2]; }
 inline std::int64_t channels_of(const WgradProblem& pb, bool of_x) { return of_x ? pb.C : pb.K; }
 
-// Holds the largest finite numbers of the tensors in size: of all, and of each channel and image;
-// and whether a block of the plan has all images.
+// Holds the largest finite numbers of the tensors in size: of all, and of each channel and image.
 struct Facts {
   struct Largest {
     double all = 0;
     std::vector<double> channels = {}, images = {};
   };
   Largest x = {}, dy = {};
-  bool in_one_block = false;
 };
 Facts facts_of(const Images& images);
 
