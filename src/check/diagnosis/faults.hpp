@@ -14,9 +14,8 @@ namespace convgrad::diagnosis {
 inline constexpr const char* kAxisNames[] = {"d", "h", "w"};
 inline constexpr const char* kLines[] = {"plane", "row", "column"};  // of these axes
 
-// A fault says what it is, what usually brings it about, and what the gradient becomes. The entry
-// at `index` is then that of the definition at moved(index), summed over other channels or by
-// another reading.
+// A fault says what it is, what usually brings it about, and what the gradient becomes: the entry
+// at `index` is that of moved(index), summed over other channels or by another reading.
 struct Fault {
   using Map = std::function<std::int64_t(std::int64_t)>;
 
@@ -50,7 +49,7 @@ struct FaultList {
 // Names the spatial axes of an op: 1 and 2, with 0 in front in 3-D, 2 alone in 1-D.
 using Axes = std::vector<std::size_t>;
 Axes spatial_axes(const WgradProblem& problem);
-// Returns every set of axes for which `useful` holds, single ones first.
+// Returns every set of axes for which `useful` holds, all of them first, which is the likeliest.
 std::vector<Axes> subsets(const WgradProblem& problem,
                           const std::function<bool(const SpatialAxis&)>& useful);
 std::string axis_names(const Axes& axes);  // "h and w"
@@ -86,6 +85,7 @@ struct Place {
   bool pattern = true;  // a few words say exactly which entries are in
   std::string text;     // "output channels k 48-63 (a whole tile of 16) of tap (1,2)"
   double bits = 0;      // what these words choose among: a list of channels costs more than a range
+  bool is_part() const { return pattern && !everything && !text.empty(); }
 };
 Place place_of(const WgradProblem& problem, const std::vector<Marked>& entries);
 

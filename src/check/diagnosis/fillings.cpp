@@ -69,14 +69,13 @@ std::vector<Filling> grids_at(const Evidence& e, Positions positions, const std:
 // A kernel may round in one place what another stores right: a channel, a tap, a tile.
 std::vector<Filling> grids_of(const Evidence& e) {
   std::vector<Filling> grids = grids_at(e, e.all(), "");
-  if (!grids.empty() || !e.where().pattern || e.where().everything) return grids;
+  if (!grids.empty() || !e.where().is_part()) return grids;
   Positions inside = e.all();
   std::erase_if(inside, [&](std::size_t at) { return !e.is_inside(at); });
-  return inside.empty() ? grids : grids_at(e, std::move(inside), e.where().text);
+  return grids_at(e, std::move(inside), e.where().text);
 }
 
-// Lists nothing, parts that are 0, NaN or finite where they should not be, and the place that is
-// wrong.
+// Lists nothing, parts that are wrongly 0, NaN or finite, and the place that is wrong.
 std::vector<Filling> parts_of(const Evidence& e) {
   std::vector<Filling> list(1);
   const auto add = [&](Instead instead, const char* value, const char* name, const char* cause,
@@ -111,7 +110,7 @@ std::vector<Filling> parts_of(const Evidence& e) {
         return !std::isfinite(e.want(at)) && std::isfinite(e.got(at)) ? Mark::in : Mark::out;
       });
   // What is changed in a place alone is said by the fault itself.
-  if (!e.where().everything && e.where().pattern && !e.where().text.empty()) {
+  if (e.where().is_part()) {
     Filling& plain = list.emplace_back();
     plain.instead = Instead::plain;
     plain.bits = std::max(kInsteadBits, e.where().bits);
