@@ -11,11 +11,10 @@ namespace {
 
 using By = Pixels::By;
 
-// Entries are wrong by so many scales, and explained within so many: right sums in the order of the
-// definition stay below 4 with 64 entries (normal errors of 0.7), those in other orders below 12.
-// What passes here is confirmed as any fault is, so these bound the time alone, as the numbers of
-// entries, ranges and ends do.
-constexpr double kLeastError = 8, kTolerance = 4, kOtherOrders = 12;
+// Entries are wrong by so many scales, and explained within so many: right sums stay below 12 in
+// any order. What passes here is confirmed as any fault is, so these bound the time alone, as the
+// numbers of entries, ranges and ends do.
+constexpr double kLeastError = 8, kTolerance = 12;
 constexpr std::size_t kEntriesOfMany = 12;
 // A stage holds so many pixels; which walk it was is worth some bits.
 constexpr std::int64_t kLeastStage = 8, kMostStage = 256;
@@ -32,7 +31,7 @@ constexpr std::size_t kEntriesOfFew = 32;
 struct Clue {
   const Terms* terms;
   double error, step, scale;  // step: half of the result's
-  double tolerance(double scales) const { return step + scales * scale; }
+  double tolerance() const { return step + kTolerance * scale; }
 };
 // What a fault adds to each clue's entry at each pixel, in the order n, z, p, q.
 using Added = std::vector<std::vector<double>>;
@@ -58,7 +57,7 @@ std::vector<Clue> clues_of(const Evidence& evidence, const Sample& sample) {
     result.push_back({&sample.terms[e], error, step, evidence.scale(at)});
   }
   std::ranges::stable_sort(result, std::greater<>(), [](const Clue& clue) {
-    return std::fabs(clue.error) / clue.tolerance(kTolerance);
+    return std::fabs(clue.error) / clue.tolerance();
   });
   return result;
 }
@@ -71,18 +70,18 @@ bool before(const Candidate& a, const Candidate& b) {
   return rank(a) < rank(b);
 }
 
-// Returns lanes that take images in turns.
+// Returns the walk in the order n, z, p, q, and lanes that take images in turns.
 std::vector<Pixels> image_walks(const WgradProblem& pb) {
-  std::vector<Pixels> walks;
+  std::vector<Pixels> walks = {Pixels{}};
   for (const std::int64_t lanes : kLanes) {
     if (2 * lanes <= pb.N && pb.out_pixels() > 1) walks.push_back({By::image_lane, lanes, {}});
   }
   return walks;
 }
 
-// Returns the walk in the order n, z, p, q, lines, places, tiles and lanes.
+// Returns lines, places, tiles and lanes, too.
 std::vector<Pixels> all_walks(const WgradProblem& pb) {
-  std::vector<Pixels> walks = {Pixels{}};
+  std::vector<Pixels> walks = image_walks(pb);
   const auto add = [&](By by, std::int64_t unit) {
     const Pixels walk = {by, unit, {}};
     if (step_count(pb, walk) > 1) walks.push_back(walk);
@@ -98,7 +97,6 @@ std::vector<Pixels> all_walks(const WgradProblem& pb) {
   for (const std::int64_t lanes : kLanes) {
     if (2 * lanes <= term_count(pb)) add(By::lane, lanes);
   }
-  for (const Pixels& walk : image_walks(pb)) walks.push_back(walk);
   return walks;
 }
 
@@ -157,7 +155,7 @@ struct Ranges {
     double squares = 0;
     for (std::size_t e = 0; e < sums.size(); ++e) {
       const double off = std::fabs(sums[e][end] - sums[e][begin] - clues[e].error);
-      if (!(off <= clues[e].tolerance(kOtherOrders))) return std::nullopt;
+      if (!(off <= clues[e].tolerance())) return std::nullopt;
       squares += std::pow(std::max(0.0, off - clues[e].step) / clues[e].scale, 2);
     }
     return squares;
@@ -175,7 +173,7 @@ struct Ranges {
     std::vector<std::pair<double, std::size_t>> sorted;
     for (std::size_t i = 0; i < first.size(); ++i) sorted.emplace_back(first[i], i);
     std::sort(sorted.begin(), sorted.end());
-    const double slack = clues[0].tolerance(kOtherOrders);
+    const double slack = clues[0].tolerance();
     double steps = 0;
     for (std::size_t a = 0; a < first.size() && steps < kMostSteps; ++a) {
       const double wanted = first[a] + clues[0].error;
@@ -212,7 +210,7 @@ struct Ranges {
 bool fits_everywhere(const std::vector<Clue>& clues, const Added& added) {
   for (std::size_t e = 0; e < clues.size(); ++e) {
     const double sum = std::accumulate(added[e].begin(), added[e].end(), 0.0);
-    if (!(std::fabs(sum - clues[e].error) <= clues[e].tolerance(kOtherOrders))) return false;
+    if (!(std::fabs(sum - clues[e].error) <= clues[e].tolerance())) return false;
   }
   return !clues.empty();
 }
@@ -260,7 +258,6 @@ void add_in_pixels(std::vector<Fault>& to, const WgradProblem& pb, const std::ve
                    const Fault& everywhere, const Added& added, const std::vector<Pixels>& walks) {
   if (fits_everywhere(clues, added)) to.push_back(everywhere);
   for (const Candidate& c : find_ranges(pb, clues, added, walks)) {
-    if (c.pixels.range.size() < everywhere.reading.stage) continue;  // a part of one
     Fault& fault = to.emplace_back(everywhere);
     fault.text += cat(", in ", pixels_text(pb, c.pixels, ""), " alone");
     fault.reading.only = c.pixels;
@@ -276,9 +273,7 @@ void add_roundings(std::vector<Fault>& to, const WgradProblem& pb, const std::ve
     const auto lost = [&](const Terms& t, std::size_t i) {
       return treated(x, pb.dtype, t.x[i]) * treated(dy, pb.dtype, t.dy[i]) - t.x[i] * t.dy[i];
     };
-    const Added added = added_by(clues, lost);
-    add_in_pixels(to, pb, clues, fault, added, {Pixels{}});
-    add_in_pixels(to, pb, clues, fault, added, image_walks(pb));
+    add_in_pixels(to, pb, clues, fault, added_by(clues, lost), image_walks(pb));
   }
 }
 
