@@ -6,7 +6,6 @@
 #include "check/diagnosis.hpp"
 #include "check/diagnosis/faults.hpp"
 #include "check/groups.hpp"
-#include "check/rounding.hpp"
 #include "check/sample.hpp"
 
 namespace convgrad {
@@ -29,10 +28,6 @@ struct Entries {
     for (const std::size_t each : at) indices.push_back(index_at(suspect.indices, each));
     got = picked(suspect.got, at);
     expected = picked(suspect.expected, at);
-    for (std::size_t i = 0; i < at.size() && !suspect.halves.empty(); ++i) {
-      const double rounding = suspect.halves[at[i]] / std::sqrt(3);
-      expected.scales[i] = root_of_squares(expected.scales[i], rounding);
-    }
   }
 
   // Returns what their errors would be by each of the faults.
@@ -54,13 +49,6 @@ struct Entries {
   Expected expected;
 };
 
-// Returns the root of the sum of squares of the losses, as a part of that of the errors.
-double part_of(const std::vector<double>& lost, const EntryErrors& errors) {
-  Products both;
-  for (std::size_t i = 0; i < lost.size(); ++i) both.add(errors.at(i).error, lost[i]);
-  return std::sqrt(both.pattern / both.errors);
-}
-
 }  // namespace
 
 std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& images,
@@ -71,9 +59,14 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& im
   if (faults.empty()) return {};
   const Entries first(suspect, kFirst);
   const std::vector<std::vector<double>> each = first.lost_by(faults, images);
+  const EntryErrors first_errors = first.errors();
   std::vector<Fault> left;
   for (std::size_t f = 0; f < faults.size(); ++f) {
-    const double part = part_of(each[f], first.errors());
+    Products both;
+    for (std::size_t i = 0; i < first_errors.count; ++i) {
+      both.add(first_errors.at(i).error, each[f][i]);
+    }
+    const double part = std::sqrt(both.pattern / both.errors);
     if (part >= kLeastPart && part <= kMostPart) left.push_back(faults[f]);
   }
   if (left.empty()) return {};
