@@ -245,29 +245,7 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
   }
 }
 
-// Calls visit(reading, term) for the terms of a reading that may hold for some pixels only; the
-// others are read plainly.
-template <typename Visit>
-void visit_all(const WgradProblem& pb, const Reading& plain, const Reading& reading,
-               const EntryTerms& entry, const Planes& planes, Visit&& visit) {
-  const Range& range = reading.only.range;
-  const bool everywhere = range.size() <= 0;
-  const auto inside = [&](const Term& term) {
-    const std::int64_t step = step_of(pb, reading.only, term.pixel);
-    return step >= range.begin && step < range.end;
-  };
-  if (everywhere) {
-    return visit_read(pb, reading, entry, planes, [&](const Term& t) { visit(reading, t); });
-  }
-  for (const Reading* const each : {&reading, &plain}) {
-    visit_read(pb, *each, entry, planes, [&](const Term& term) {
-      if (inside(term) == (each == &reading)) visit(*each, term);
-    });
-  }
-}
-
-// Calls use(i, planes) for each of the wanted, by any thread, once their channels of a block are
-// there.
+// Calls use(i, planes) for each of the wanted, by any thread, for each block of images.
 template <typename Use>
 void read_blocks(std::span<const Wanted> wanted, const Images& images, Use&& use) {
   const Reading plain = plain_reading(images.plan.problem);
@@ -277,7 +255,7 @@ void read_blocks(std::span<const Wanted> wanted, const Images& images, Use&& use
       channels.insert({true, reading->x, w.terms.x_channel});
       channels.insert({false, reading->dy, w.terms.dy_channel});
       // A reading that holds everywhere needs no plain terms.
-      if (w.reading->only.range.size() <= 0) break;
+      if (w.reading->only.are_all()) break;
     }
   }
   std::array<BlockMemory, 2> memory;
@@ -395,13 +373,22 @@ std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& imag
   const SumRules rules(problem, {});
   read_blocks(wanted, images, [&](std::size_t i, const Planes& planes) {
     const Wanted& w = wanted[i];
-    visit_all(problem, plain, *w.reading, w.terms, planes, [&](const Reading& r, const Term& t) {
-      if (r.weight == 0) return;
-      const bool exact = r.product == Treatment::none;
-      // EntrySum multiplies by itself, so another product goes in as x, with 1 for dy.
-      const double x = exact ? t.x : product(r, problem.dtype, t.x, t.dy);
-      sums[i].add(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);
-    });
+    const Pixels& only = w.reading->only;
+    const bool everywhere = only.are_all();
+    for (const Reading* const r : {w.reading, &plain}) {
+      if ((r == &plain && everywhere) || r->weight == 0) continue;
+      const bool exact = r->product == Treatment::none;
+      visit_read(problem, *r, w.terms, planes, [&](const Term& t) {
+        const auto inside = [&] {
+          const std::int64_t step = step_of(problem, only, t.pixel);
+          return step >= only.range.begin && step < only.range.end;
+        };
+        if (!everywhere && inside() != (r == w.reading)) return;
+        // EntrySum multiplies by itself, so another product goes in as x, with 1 for dy.
+        const double x = exact ? t.x : product(*r, problem.dtype, t.x, t.dy);
+        sums[i].add(r->weight == 1 ? x : r->weight * x, exact ? t.dy : 1.0, rules);
+      });
+    }
   });
   return sums;
 }

@@ -92,6 +92,7 @@ struct Pixels {
   By by = By::pixel;
   std::int64_t unit = 0;  // the axis of lines, the extent of a tile, the number of lanes
   Range range;            // empty: all pixels
+  bool are_all() const { return range.size() <= 0; }
   bool operator==(const Pixels&) const = default;
 };
 inline constexpr std::int64_t kPixelChunk = 512;  // kernels take so many at a time
@@ -130,7 +131,7 @@ struct Reading {
   std::int64_t stage = 0;
   bool stage_of_x = false, stages_exchanged = false;
   double weight = 1;  // of all terms
-  Pixels only;        // for which the reading holds
+  Pixels only;        // for which the reading holds; others are read plainly
   bool operator==(const Reading&) const = default;
   TensorReading& tensor(bool of_x) { return of_x ? x : dy; }
 };
