@@ -11,8 +11,7 @@ namespace diagnosis {
 namespace {
 
 // These count the entries of each look, of pairs, and of the sample, and the moves that are paired.
-// They bound the time, not what is named: the last look decides, and what 8 or 64 entries rule out
-// is wrong.
+// They bound the time, not what is named: the last look decides, and what others rule out is wrong.
 constexpr std::size_t kLooks[] = {8, 64}, kConfirmed = 4096, kPairLook = 4;
 constexpr std::size_t kSampled = 128, kPairedMoves = 32;
 // So many faults are looked at before the time is.
@@ -150,12 +149,10 @@ class Search {
     if (!fit || is_reported(f, *fit, at)) return;
     const std::size_t faults = fit->parts.size() + static_cast<std::size_t>(plain ? 0 : f.faults);
     const bool by_itself = f.faults == 1 && rounds(f.reading);
-    Fitting& kept = fits_.emplace_back();
-    kept.finding = finding({f.name, f.text, f.cause, by_itself}, *fit, Certainty::match, at.size());
-    kept.rms = fit->rms;
-    kept.complexity = 2 * faults + (fit->only.empty() ? 0 : 1);
-    kept.rare = f.rare;
-    kept.rounds_result = std::ranges::any_of(fit->parts, &Fit::Part::rounds);
+    fits_.push_back(
+        {finding({f.name, f.text, f.cause, by_itself}, *fit, Certainty::match, at.size()), fit->rms,
+         2 * faults + (fit->only.empty() ? 0 : 1), f.rare,
+         std::ranges::any_of(fit->parts, &Fit::Part::rounds)});
     if (fit->parts.empty()) reported_.push_back(f);
   }
 

@@ -16,8 +16,7 @@ constexpr std::size_t kMostChosen = 4096;
 // Half of normal numbers are smaller than that times their root mean square.
 constexpr double kMedian = 0.6745;
 
-// Tells whether the errors of a tap, a channel or all are too large for ones that usually have that
-// size.
+// Tells whether the errors of a tap, a channel or all are larger than usual ones may be.
 bool are_large(const Squares& errors, double usual = 1) {
   return errors.rms() > kSlack * group_factor(errors.count) * usual;
 }
@@ -105,16 +104,20 @@ void Evidence::find_where() {
   set_where();
   if (where_.pattern && !where_.text.empty()) return;
   // If single entries do not show the place, planes do: it is where those of the tap and both
-  // channels are wrong, if the other entries look right together.
+  // channels are wrong, if so much of it is seen and the other entries look right together.
+  constexpr double kLeastSeen = 0.25;  // scripts/measure_diagnosis says the same with 0.05
   const GroupSums<Squares> planes = groups_of(errors_);
   Squares others;
+  double in = 0, seen = 0;
   visit_entries(problem(), suspect_.indices, size(), [&](std::size_t at, const EntryPlaces& of) {
     const bool wrong = are_large(planes.of[1][of.tap]) && are_large(planes.of[2][of.x]) &&
                        are_large(planes.of[3][of.k]);
     marks[at].mark = wrong ? Mark::in : Mark::out;
+    in += wrong ? 1 : 0;
+    seen += wrong && errors_[at] > kSlack ? 1 : 0;
     if (!wrong) others.add(errors_[at]);
   });
-  if (!are_large(others)) set_where();
+  if (!are_large(others) && seen >= kLeastSeen * in) set_where();
 }
 
 Positions Evidence::choose(std::size_t count) const {

@@ -21,11 +21,9 @@ using Instead = Filling::Instead;
 constexpr double kUnexplained = 1.0 / 16, kUnexplainedAtFirst = 0.5;
 // One element tells at most the bits of a float32.
 constexpr double kMostBits = 24;
-// By chance an error takes at most a quarter of the numbers to the other of a grid that they
-// became.
+// By chance an error takes at most a quarter of numbers to the other of a grid that they became.
 constexpr double kBitsOfSlip = 2;
-// A factor this near 1 is not told from rounding where a result is rounded twice: about a step of
-// bfloat16.
+// A factor this near 1, about a step of bfloat16, is not told from rounding twice.
 constexpr double kFactorSeen = 0.01;
 
 // A known factor is one of about 2^4 that are within reach of what is measured.
@@ -142,18 +140,15 @@ struct Trial {
   }
 
   // Returns the bits by which an entry that is explained is told from a right one: how often its
-  // error, beyond a part of its value, exceeds what rounding would hide, or what the explanation
-  // leaves.
+  // error, beyond a part of its value, exceeds what rounding hides, or the explanation leaves.
   double told(std::size_t i, const Rest& r, double part) const {
     const std::size_t at = positions[i];
     const double value = factor * predicted.values[i], change = e.got(at) - e.want(at);
     const double error = std::min(
         std::fabs(change), std::fabs(change - part * e.want(at)));  // the first, where that is NaN
     if (replaced(at, value)) return kMostBits;
-    if (!(error < HUGE_VAL)) {
-      if (e.error(at) <= kWrong) return 0;  // NaN for NaN, or the same infinity
-      return kMostBits;
-    }
+    // NaN for NaN, or the same infinity, tell nothing.
+    if (!(error < HUGE_VAL)) return e.error(at) <= kWrong ? 0 : kMostBits;
     const std::optional<Grid>& grid = filling.grid;
     const bool beside = grid && !plain;
     const double step =
@@ -186,9 +181,7 @@ struct Trial {
     double left = rest.is_replaced ? 0 : unexplained(at, value);
     // What is scaled, or rounded to a narrow type, may have been rounded before that.
     const bool twice = (grid && !grid->own) || std::fabs(factor - 1) > kFactorSeen;
-    if (twice && left > 0) {
-      left -= std::fabs(factor) * e.step(at, predicted.values[i]) / 2;
-    }
+    if (twice && left > 0) left -= std::fabs(factor) * e.step(at, predicted.values[i]) / 2;
     rest.left = left <= 0 ? 0 : left / rest.unit;  // may be NaN: Inf for -Inf
     if (filling.instead == Instead::plain && e.error(at) < rest.left) rest.left = e.error(at);
     return rest;
@@ -259,10 +252,8 @@ struct Trial {
     const double part = lenient ? kUnexplainedAtFirst : kUnexplained;
     if (rms > kSlack * group_factor(count) || after > part * before) return std::nullopt;
     if (lenient) return rms;
-    const double least = kLeastBits + needed;
-    if (told(rests, 0) < least) return std::nullopt;
     const double common = filling.multiplied ? 0 : common_part();
-    return common == 0 || told(rests, common) >= least ? std::optional(rms) : std::nullopt;
+    return told(rests, common) >= kLeastBits + needed ? std::optional(rms) : std::nullopt;
   }
 
   // Returns by which number the predicted values are multiplied to be nearest to what was got, or 0
