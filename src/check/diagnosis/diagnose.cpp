@@ -148,10 +148,10 @@ class Search {
     const auto fit = judge_.judge(at, values, f.bits, plain);
     if (!fit || is_reported(f, *fit, at)) return;
     const std::size_t faults = fit->parts.size() + static_cast<std::size_t>(plain ? 0 : f.faults);
-    const bool by_itself = f.faults == 1 && rounds(f.reading);
+    const bool only_rounds = f.faults == 1 && f.name.ends_with("_precision");
     fits_.push_back(
-        {finding({f.name, f.text, f.cause, by_itself}, *fit, Certainty::match, at.size()), fit->rms,
-         2 * faults + (fit->only.empty() ? 0 : 1), f.rare,
+        {finding({f.name, f.text, f.cause, only_rounds}, *fit, Certainty::match, at.size()),
+         fit->rms, 2 * faults + (fit->only.empty() ? 0 : 1), f.rare,
          std::ranges::any_of(fit->parts, &Fit::Part::rounds)});
     if (fit->parts.empty()) reported_.push_back(f);
   }

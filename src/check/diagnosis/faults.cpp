@@ -8,6 +8,11 @@ namespace {
 
 using Change = std::function<void(SpatialAxis&)>;
 
+Axes spatial_axes(const WgradProblem& pb) {
+  const int rank = pb.spatial_rank();
+  return rank > 2 ? Axes{0, 1, 2} : rank > 1 ? Axes{1, 2} : Axes{2};
+}
+
 // Returns "1,2", one field of some axes.
 std::string fields_text(const Reading& reading, const Axes& axes,
                         std::int64_t SpatialAxis::*field) {
@@ -224,11 +229,6 @@ struct Faults : FaultList {
 
 }  // namespace
 
-Axes spatial_axes(const WgradProblem& pb) {
-  const int rank = pb.spatial_rank();
-  return rank > 2 ? Axes{0, 1, 2} : rank > 1 ? Axes{1, 2} : Axes{2};
-}
-
 std::vector<Axes> subsets(const WgradProblem& pb,
                           const std::function<bool(const SpatialAxis&)>& useful) {
   std::vector<Axes> result;
@@ -246,9 +246,10 @@ std::vector<Axes> subsets(const WgradProblem& pb,
 }
 
 std::string axis_names(const Axes& axes) {
+  constexpr const char* kNames[] = {"d", "h", "w"};
   std::string text;
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    text += cat(i == 0 ? "" : i + 1 < axes.size() ? ", " : " and ", kAxisNames[axes[i]]);
+    text += cat(i == 0 ? "" : i + 1 < axes.size() ? ", " : " and ", kNames[axes[i]]);
   }
   return text;
 }

@@ -11,8 +11,7 @@
 
 namespace convgrad::diagnosis {
 
-inline constexpr const char* kAxisNames[] = {"d", "h", "w"};
-inline constexpr const char* kLines[] = {"plane", "row", "column"};  // of these axes
+inline constexpr const char* kLines[] = {"plane", "row", "column"};  // of d, h and w
 
 // A fault says what it is, what usually brings it about, and what the gradient becomes: the entry
 // at `index` is that of moved(index), summed over other channels or by another reading.
@@ -46,9 +45,7 @@ struct FaultList {
   void add(const std::string& name, const std::string& text, const std::string& cause,
            const Reading& reading, bool rare = false);
 };
-// Names the spatial axes of an op: 1 and 2, with 0 in front in 3-D, 2 alone in 1-D.
-using Axes = std::vector<std::size_t>;
-Axes spatial_axes(const WgradProblem& problem);
+using Axes = std::vector<std::size_t>;  // spatial ones
 // Returns every set of axes for which `useful` holds, all of them first, which is the likeliest.
 std::vector<Axes> subsets(const WgradProblem& problem,
                           const std::function<bool(const SpatialAxis&)>& useful);
