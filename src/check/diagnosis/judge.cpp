@@ -76,26 +76,23 @@ std::vector<Factor> known_factors(const WgradProblem& pb) {
 }
 
 // Says what usually brings a factor about; most numbers have no cause.
-std::string cause_of(double factor) {
-  const double size = std::fabs(factor), inverse = 1 / size;
-  const auto whole = [](double v) { return std::fabs(v - std::round(v)) <= 1e-6 * v; };
+std::string causes_of(double factor) {
+  const double size = std::fabs(factor);
+  const auto whole = [](double v) { return v > 1 && std::fabs(v - std::round(v)) <= 1e-6 * v; };
   int exponent = 0;
   const bool power = std::frexp(size, &exponent) == 0.5 && std::abs(exponent - 1) >= 5;
-  std::string cause;
-  if (factor < 0) cause = "a sign: the gradient of -loss, or an update in place of a gradient";
-  const auto add = [&](const char* more) {
-    cause += (cause.empty() ? "" : "; ") + std::string(more);
+  std::string causes;
+  const auto add = [&](bool is_so, const char* cause) {
+    if (is_so) causes += (causes.empty() ? "" : "; ") + std::string(cause);
   };
-  if (power) {
-    add("a loss scale that was left in, or divided out twice");
-  } else if (size > 1 && size <= kMostAdded && whole(size)) {
-    add("a sum that is added to what was there: beta = 1, backward twice without zeroing, a "
-        "warm-up run, or atomics on a buffer that was not set to 0");
-  } else if (size > 1 && whole(size)) {
-    add("a sum in place of a mean");
-  }
-  if (size < 1 && whole(inverse) && !(power && exponent > 0)) add("a mean in place of a sum");
-  return cause;
+  add(factor < 0, "a sign: the gradient of -loss, or an update in place of a gradient");
+  add(power, "a loss scale that was left in, or divided out twice");
+  add(!power && whole(size) && size <= kMostAdded,
+      "a sum that is added to what was there: beta = 1, backward twice without zeroing, a warm-up "
+      "run, or atomics on a buffer that was not set to 0");
+  add(!power && whole(size) && size > kMostAdded, "a sum in place of a mean");
+  add(whole(1 / size), "a mean in place of a sum");
+  return causes;
 }
 
 double grid_step(const Grid& grid, double value) {
@@ -297,7 +294,7 @@ struct Trial {
       factor = each.value;
       needed = own + each.bits;
       if (!misfit()) continue;
-      number = {"scale_factor", "it is multiplied by " + each.text, cause_of(factor)};
+      number = {"scale_factor", "it is multiplied by " + each.text, causes_of(factor)};
       return true;
     }
     return false;
