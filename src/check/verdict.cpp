@@ -43,7 +43,7 @@ struct SecondLook {
   const Expected& expected;
   const Rules& rules;
   Passes& passes;
-  std::vector<PixelPart> parts = {};
+  std::vector<Wave> waves = {};
 
   // Returns the verdicts of the first look, with what other orders or adders explain.
   Verdicts judge(std::span<const Subject> subjects, std::vector<Verdict> verdicts) {
@@ -54,15 +54,15 @@ struct SecondLook {
     Expected wide = expected;
     std::vector<OrderWalk> walks;
     std::size_t known = 0;
-    do {  // Other groups may walk by other parts than those that failed first.
-      known = parts.size();
+    do {  // Other groups may walk by other waves than those that failed first.
+      known = waves.size();
       walks = walks_of(all);
       wide.scales = widened(all, walks, true);
       for (const std::size_t i : open) {
         const GroupError worst = compare_wide(subjects[i], wide).rounding->worst;
-        if (!(worst.score() <= kWellExplained)) find_parts(looked_at(worst));
+        if (!(worst.score() <= kWellExplained)) find_waves(looked_at(worst));
       }
-    } while (parts.size() > known);
+    } while (waves.size() > known);
     wide.scales = widened(all, walks, false);
     // The order n, z, p, q may be lucky with terms that are alike, where others are not.
     const bool alike = std::ranges::any_of(walks, &OrderWalk::alike) &&
@@ -110,8 +110,8 @@ struct SecondLook {
   // Tells whether an order explains some entries of a group.
   bool is_ordered_at(const Subject& subject, const GroupError& group) {
     const Positions some = looked_at(group);
-    find_parts(some);
-    if (parts.empty()) return false;
+    find_waves(some);
+    if (waves.empty()) return false;
     return compare(subject, some, widened(some, walks_of(some), true)).match();
   }
 
@@ -138,26 +138,25 @@ struct SecondLook {
     return spread(inside, kLooked);
   }
 
-  // Finds the parts of the pixels by which these entries may be summed, beside those of before.
-  void find_parts(const Positions& positions) {
-    const std::size_t most = TermLayout::entries_for(problem, passes.memory);
-    TermLayout layout(problem, passes.pool, indices_at(spread(positions, most)), passes.memory);
-    passes.run(layout, TermLayout::memory_bytes(problem, passes.memory));
-    for (const PixelPart& part : layout.parts()) {
-      if (std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
+  // Finds the waves by which these entries may be summed, beside those of before.
+  void find_waves(const Positions& positions) {
+    TermLayout layout(problem, passes.pool, indices_at(positions), passes.memory);
+    passes.run(layout, layout.memory_bytes());
+    for (const Wave& wave : layout.waves()) {
+      if (std::ranges::find(waves, wave) == waves.end()) waves.push_back(wave);
     }
-    parts.resize(std::min(parts.size(), TermLayout::kMostParts));
+    waves.resize(std::min(waves.size(), TermLayout::kMostWaves));
   }
 
   // Makes as many passes over x and dy as the memory for them asks for.
   std::vector<OrderWalk> walks_of(const Positions& positions) {
     std::vector<OrderWalk> walks;
-    const auto most = static_cast<std::size_t>(PartSum::kEntriesAtOnce);
+    const auto most = static_cast<std::size_t>(WaveSum::kEntriesAtOnce);
     for (std::size_t first = 0; first < positions.size(); first += most) {
       const auto some =
           std::span(positions).subspan(first, std::min(most, positions.size() - first));
-      PartSum sum(problem, passes.pool, indices_at(some), parts, rules.summation);
-      passes.run(sum, PartSum::memory_bytes(some.size()));
+      WaveSum sum(problem, passes.pool, indices_at(some), waves, rules.summation);
+      passes.run(sum, WaveSum::memory_bytes(some.size()));
       walks.insert(walks.end(), sum.walks().begin(), sum.walks().end());
     }
     return walks;
