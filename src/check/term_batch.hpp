@@ -21,37 +21,19 @@ inline constexpr std::int64_t kBatchPixels = 8;
 // than kLookedAtEach.
 inline constexpr std::int64_t kLookedAtEach = 1024;
 
-template <typename Doubles>
-using Integers = decltype(Doubles{} < Doubles{});
-
 CONVGRAD_INLINE double size_of(double value) { return std::fabs(value); }
-CONVGRAD_INLINE double if_nonzero(double value) { return value != 0 ? 1 : 0; }
-// Returns error where value is finite, else 0.
-CONVGRAD_INLINE double if_finite(double value, double error) {
-  return value - value == 0 ? error : 0;
+template <typename Doubles>
+CONVGRAD_INLINE Doubles size_of(Doubles value) {
+  for (std::size_t i = 0; i < sizeof value / 8; ++i) value[i] = std::fabs(value[i]);
+  return value;
 }
 CONVGRAD_INLINE double product_error(double x, double y, double product) {
   return __builtin_fma(x, y, -product);
 }
 template <typename Doubles>
-CONVGRAD_INLINE Doubles size_of(Doubles value) {
-  return (Doubles)((Integers<Doubles>)value & (Integers<Doubles>{} + INT64_MAX));
-}
-template <typename Doubles>
-CONVGRAD_INLINE Doubles if_nonzero(Doubles value) {
-  return (Doubles)((value != 0) & (Integers<Doubles>)(Doubles{} + 1.0));
-}
-template <typename Doubles>
-CONVGRAD_INLINE Doubles if_finite(Doubles value, Doubles error) {
-  return (Doubles)((value - value == 0) & (Integers<Doubles>)error);
-}
-template <typename Doubles>
 CONVGRAD_INLINE Doubles product_error(double x, Doubles y, Doubles product) {
-  Doubles error;
-  for (std::size_t i = 0; i < sizeof error / 8; ++i) {
-    error[i] = __builtin_fma(x, y[i], -product[i]);
-  }
-  return error;
+  for (std::size_t i = 0; i < sizeof y / 8; ++i) y[i] = __builtin_fma(x, y[i], -product[i]);
+  return y;
 }
 
 // Forms sum + compensation += value and keeps the rounding error of the sum.
@@ -81,18 +63,19 @@ struct TermValues {
   // walk is looked at after each term if kEvery.
   template <bool kCompensated, bool kStatistics, bool kEvery>
   CONVGRAD_INLINE void add(double x, Doubles y) {
+    constexpr Doubles kZeros{};
     const Doubles product = x * y, total = sum + product;
     if constexpr (kCompensated) {
       // An infinity has no error that could be added.
       const Doubles part = total - sum;
-      compensation += if_finite(
-          total, product_error(x, y, product) + ((sum - (total - part)) + (product - part)));
+      const Doubles error = (sum - (total - part)) + (product - part);
+      compensation += total - total == 0 ? product_error(x, y, product) + error : kZeros;
     }
     sum = total;
     if constexpr (kStatistics) {
       magnitude += size_of(product);
       squares += product * product;
-      terms += if_nonzero(product);
+      terms += product != 0 ? kZeros + 1 : kZeros;
       if constexpr (kEvery) walk += sum * sum;
     }
   }
