@@ -20,7 +20,7 @@ constexpr double kLeastPart = 0.2, kMostPart = 4;
 // Errors that are what rounding loses are as large as that, but for what rounding of the sum adds.
 constexpr double kLeastSize = 0.5, kMostSize = 1.5;
 // They look random in each element, so that a few are enough.
-constexpr Sought kSought = {Structure::Form::inputs, 1.0 / 4, kLeastSize, 16};
+constexpr Sought kSought = {1.0 / 4, kLeastSize, 16};
 constexpr double kMostLeft = 1.0 / 16;  // of the squares; a diagnosis asks for the same
 
 // Some entries, spread evenly.
@@ -106,6 +106,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& im
     if (like->size < 0 || like->size > kMostSize || !explains(lost[f], errors)) continue;
     if (found && found->bits >= like->bits) continue;
     found = std::move(like);
+    found->form = Structure::Form::inputs;
     found->text = left[f].text;
   }
   return found;
