@@ -17,8 +17,7 @@ namespace {
 // So many entries of a group that fails are looked at, to rule out other orders.
 constexpr std::size_t kLooked = 64;
 // One in 10^15 normal numbers, which the errors of right sums are about, is beyond that. A pixel
-// that is left out has the root of the number of elements, where its terms are of the size of the
-// errors.
+// that is left out has the root of the number of elements, if its terms are as large as errors.
 constexpr double kMostPixelSpreads = 8;
 // Digits that adders cut off are at least that part of what is granted: 0.33 to 0.75 where 3xTF32
 // was simulated (tests/cli/test_orders.py does it), of data of one sign and of both.
@@ -33,6 +32,10 @@ constexpr double kWellExplained = 1.0 / 3;
 constexpr double kOfOneSign = 2.66;
 // So many multiply-adds are spent at what may be right.
 constexpr double kSecondLookBudget = 0x1p27;
+
+Diagnosis diagnosed(const Suspect& suspect, const Images& images, double multiply_adds) {
+  return diagnose(suspect, images, multiply_adds);
+}
 
 // Takes a second look at gradients whose errors are too large for the order n, z, p, q.
 struct SecondLook {
@@ -52,24 +55,17 @@ struct SecondLook {
     Positions all(expected.values.size());
     std::iota(all.begin(), all.end(), std::size_t{0});
     Expected wide = expected;
-    std::vector<OrderWalk> walks;
+    // Large sums of one sign lose more than they gain: a factor near 1 is no fault there.
+    wide.bias = Expected::Bias::any;
     std::size_t known = 0;
     do {  // Other groups may walk by other waves than those that failed first.
       known = waves.size();
-      walks = walks_of(all);
-      wide.scales = widened(all, walks, true);
+      wide.scales = widened(all, walks_of(all));
       for (const std::size_t i : open) {
         const GroupError worst = compare_wide(subjects[i], wide).rounding->worst;
         if (!(worst.score() <= kWellExplained)) find_waves(looked_at(worst));
       }
     } while (waves.size() > known);
-    wide.scales = widened(all, walks, false);
-    // The order n, z, p, q may be lucky with terms that are alike, where others are not.
-    const bool alike = std::ranges::any_of(walks, &OrderWalk::alike) &&
-                       !std::ranges::all_of(open, [&](std::size_t i) {
-                         return compare_wide(subjects[i], wide).match();
-                       });
-    if (alike) wide.scales = widened(all, walks, true);
     bool explained = false;
     for (const std::size_t i : open) {
       const Subject& subject = subjects[i];
@@ -85,6 +81,7 @@ struct SecondLook {
       verdicts[i].comparison = std::move(comparison);
     }
     if (!explained) return {std::move(verdicts), {}};
+    wide.bias = expected.bias;
     return {std::move(verdicts), std::move(wide)};
   }
 
@@ -98,7 +95,7 @@ struct SecondLook {
       if (!c.rounding || c.match()) continue;
       // A fault that leaves no more than the order n, z, p, q makes tells more than an order.
       if (rules.any_order && !c.structure && is_ordered_at(subjects[i], c.rounding->worst) &&
-          !is_known_fault(subjects[i])) {
+          found_by(diagnosed, subjects[i], expected).findings.empty()) {
         open.push_back(i);
       } else {
         verdicts[i].cut = cut_by_adders(subjects[i]);
@@ -112,15 +109,9 @@ struct SecondLook {
     const Positions some = looked_at(group);
     find_waves(some);
     if (waves.empty()) return false;
-    return compare(subject, some, widened(some, walks_of(some), true)).match();
+    return compare(subject, some, widened(some, walks_of(some))).match();
   }
 
-  // Returns so many of them at most, spread evenly.
-  static Positions spread(const Positions& positions, std::size_t most) {
-    Positions some = spread_positions(positions.size(), most);
-    for (std::size_t& at : some) at = positions[at];
-    return some;
-  }
   std::vector<std::int64_t> indices_at(std::span<const std::size_t> positions) const {
     std::vector<std::int64_t> result;
     result.reserve(positions.size());
@@ -135,7 +126,9 @@ struct SecondLook {
       if (group_of(group.kind, of) == static_cast<std::size_t>(group.index)) inside.push_back(at);
     };
     visit_entries(problem, indices, expected.values.size(), add);
-    return spread(inside, kLooked);
+    Positions some = spread_positions(inside.size(), kLooked);
+    for (std::size_t& at : some) at = inside[at];
+    return some;
   }
 
   // Finds the waves by which these entries may be summed, beside those of before.
@@ -162,25 +155,21 @@ struct SecondLook {
     return walks;
   }
 
-  std::vector<double> widened(const Positions& positions, const std::vector<OrderWalk>& walks,
-                              bool alike) const {
+  std::vector<double> widened(const Positions& positions,
+                              const std::vector<OrderWalk>& walks) const {
     std::vector<double> scales;
     for (std::size_t i = 0; i < positions.size(); ++i) {
       const OrderWalk& walk = walks[i];
       const double wide =
-          walk_scale(walk.terms, walk.walk, alike && walk.alike, problem.dtype, rules.summation);
+          walk_scale(walk.terms, walk.walk, walk.alike, problem.dtype, rules.summation);
       scales.push_back(std::max(expected.scales[positions[i]], wide));
     }
     return scales;
   }
 
-  // Large sums of one sign lose more than they gain: a factor near 1 is no fault there.
-  Comparison compare_wide(const Subject& subject, Expected& wide) const {
-    const Expected::Bias bias = std::exchange(wide.bias, Expected::Bias::any);
-    Comparison comparison =
-        compare_gradients(problem, subject.dtype, indices, subject.values, wide, rules.tolerance);
-    wide.bias = bias;
-    return comparison;
+  Comparison compare_wide(const Subject& subject, const Expected& wide) const {
+    return compare_gradients(problem, subject.dtype, indices, subject.values, wide,
+                             rules.tolerance);
   }
 
   // Returns the summation by tensor cores whose cut digits explain some entries: most errors make
@@ -219,7 +208,7 @@ struct SecondLook {
         cut.longest_sum = longest *= 2;
       } while (longest < term_count(problem) && !explains(cut));
     }
-    if (!explains(cut) || inputs_were_rounded(subject, expected)) return {};
+    if (!explains(cut) || found_by(rounded_inputs, subject, expected)) return {};
     return cut;
   }
 
@@ -232,38 +221,28 @@ struct SecondLook {
                              picked(subject.values, positions), some, rules.tolerance);
   }
 
-  // What is spent at what may be right.
-  double budget() const {
+  // Returns what is found in a gradient, or nothing where it cannot be looked for.
+  template <typename Found>
+  Found found_by(Found (*look)(const Suspect&, const Images&, double), const Subject& subject,
+                 const Expected& by) const {
+    Found found;
+    if (!passes.images) return found;
     const auto entries = static_cast<double>(expected.values.size());
-    return std::max(kSecondLookBudget, entries * static_cast<double>(term_count(problem)));
-  }
-  // Has the faults of a gradient looked for, where that can be.
-  void search(const Subject& subject, const Expected& by,
-              const std::function<void(const Suspect&)>& use) {
-    if (!passes.images) return;
-    with_own_part(problem, subject, indices, by, rules.summation.factor, use);
-  }
-  std::optional<Structure> inputs_were_rounded(const Subject& subject, const Expected& by) {
-    std::optional<Structure> found;
-    search(subject, by, [&](const Suspect& suspect) {
-      found = rounded_inputs(suspect, *passes.images, budget());
-    });
+    const double budget =
+        std::max(kSecondLookBudget, entries * static_cast<double>(term_count(problem)));
+    with_own_part(problem, subject, indices, by, rules.summation.factor,
+                  [&](const Suspect& suspect) { found = look(suspect, *passes.images, budget); });
     return found;
-  }
-  bool is_known_fault(const Subject& subject) {
-    Diagnosis found;
-    search(subject, expected,
-           [&](const Suspect& suspect) { found = diagnose(suspect, *passes.images, budget()); });
-    return !found.findings.empty();
   }
 
   // Looks for structure in errors whose size the wide scales allow.
   std::optional<Structure> structure_of(const Subject& subject, const EntryErrors& errors,
                                         const Expected& wide) {
-    const Expected::Bias bias = wide.bias;
-    if (bias == Expected::Bias::any) return {};
-    if (auto seen = factor_or_digits(problem, errors, subject.dtype, bias, true)) return seen;
-    if (auto inputs = inputs_were_rounded(subject, wide)) return inputs;
+    if (expected.bias == Expected::Bias::any) return {};
+    if (auto seen = factor_or_digits(problem, errors, subject.dtype, expected.bias, true)) {
+      return seen;
+    }
+    if (auto inputs = found_by(rounded_inputs, subject, wide)) return inputs;
     if (!indices.empty()) return {};
     PixelSum sum(problem, passes.pool, errors);
     passes.run(sum, 8 * static_cast<std::int64_t>(errors.count));
