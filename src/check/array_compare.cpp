@@ -1,5 +1,4 @@
-// array_compare.cpp - see array_compare.hpp. Every check is written "pass only if", so that NaN
-// fails.
+// array_compare.cpp - see array_compare.hpp. Checks are written "pass only if", so that NaN fails.
 #include "check/array_compare.hpp"
 
 #include <cmath>
@@ -30,9 +29,8 @@ bool ArrayComparison::add_pair(Value got, Value want) {
   const Tolerance& t = tolerance_.tolerance;
   if (std::isnan(got) && std::isnan(want)) return tolerance_.equal_nan;
   const bool equal = got == want;
-  const bool same_bits = equal && std::signbit(got) == std::signbit(want);
   if (!std::isfinite(got) || !std::isfinite(want)) return equal;
-  if (equal) return same_bits || t.criterion != Criterion::bitwise;
+  if (equal) return t.criterion != Criterion::bitwise || std::signbit(got) == std::signbit(want);
 
   const Value error = std::fabs(got - want);
   std::uint64_t steps = 0;

@@ -17,19 +17,6 @@ inline TapPlace tap_place(const WgradProblem& pb, std::int64_t tap) {
   return {tap / S / R, tap / S % R, tap % S};
 }
 
-// Calls use(at) for all places, the last axis fastest.
-template <typename Use>
-void for_places(const std::array<std::int64_t, 4>& extents, const Use& use) {
-  std::array<std::int64_t, 4> at{};
-  for (at[0] = 0; at[0] < extents[0]; ++at[0]) {
-    for (at[1] = 0; at[1] < extents[1]; ++at[1]) {
-      for (at[2] = 0; at[2] < extents[2]; ++at[2]) {
-        for (at[3] = 0; at[3] < extents[3]; ++at[3]) use(at);
-      }
-    }
-  }
-}
-
 // Returns where a tap of an axis meets x for an output position: outside x too.
 inline std::int64_t input_at(const SpatialAxis& axis, std::int64_t out, std::int64_t tap) {
   return out * axis.stride - axis.pad_before + tap * axis.dilation;

@@ -96,13 +96,12 @@ struct Judge {
   }
 
   Comparison take() {
-    const double error = norm(error_squares), want = norm(want_squares);
-    result.relative_error = error > 0 ? error / want : 0;
+    const auto norm = [](long double squares) { return static_cast<double>(std::sqrt(squares)); };
+    const double error = norm(error_squares);
+    result.relative_error = error > 0 ? error / norm(want_squares) : 0;
     if (!any_finite && result.mismatches > 0) result.relative_error = 1;
     return std::move(result);
   }
-
-  static double norm(long double squares) { return static_cast<double>(std::sqrt(squares)); }
 
   Errors errors(std::size_t at) const {
     Errors e;
@@ -165,29 +164,23 @@ struct Groups {
     keep({GroupKind::limit, index, e.limit, 1});
   }
 
-  double of_tap(std::size_t tap) const { return squares.of[1][tap].rms(); }
-
   // Only of a whole gradient are channels judged: a sample has few elements of each.
   RoundingErrors take(bool whole) {
-    const Squares& all = squares.of[0][0];
+    const double all = squares.of[0][0].count;
     for (std::size_t kind = 0; kind < (whole ? 4 : 2); ++kind) {
       for (std::size_t i = 0; i < squares.of[kind].size(); ++i) {
         const Squares& group = squares.of[kind][i];
+        const GroupError error = {static_cast<GroupKind>(kind), static_cast<std::int64_t>(i),
+                                  group.rms(), slack * group_factor(group.count)};
+        if (kind == 0) result.all = error;
         // A group of all elements is all of them.
-        if (group.count == 0 || (kind > 0 && group.count == all.count)) continue;
-        const GroupError error = judged(static_cast<GroupKind>(kind), i);
+        if (group.count == 0 || (kind > 0 && group.count == all)) continue;
         if (!(error.score() <= 1)) ++result.failing;
         keep(error);
       }
     }
-    result.all = judged(GroupKind::all, 0);
     if (result.worst.rms == 0) result.worst = result.all;
     return result;
-  }
-
-  GroupError judged(GroupKind kind, std::size_t index) const {
-    const Squares& group = squares.of[static_cast<std::size_t>(kind)][index];
-    return {kind, static_cast<std::int64_t>(index), group.rms(), slack * group_factor(group.count)};
   }
 
   void keep(const GroupError& error) {
@@ -322,7 +315,9 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
                   groups.add(at, e);
                   if (!failed.empty()) failed[i] = e.pass ? 0 : 1;
                 });
-  for (std::size_t t = 0; t < result.taps.size(); ++t) result.taps[t].rounding = groups.of_tap(t);
+  for (std::size_t t = 0; t < result.taps.size(); ++t) {
+    result.taps[t].rounding = groups.squares.of[1][t].rms();
+  }
   if (tolerance.criterion == Criterion::rounding) {
     result.rounding = groups.take(indices.empty());
     if (result.match()) {

@@ -2,8 +2,6 @@
 // the diagnosis, those that a faulty kernel might read.
 #pragma once
 
-#include <cmath>
-
 #include "check/block_walk.hpp"
 #include "check/term_batch.hpp"
 
@@ -38,7 +36,7 @@ struct SumRules {
 // Sums an entry's terms to the bit of the reference's, with what they say of rounding.
 struct EntrySum {
   TermValues<double> run{};  // since the last restart, but for the statistics
-  double plain_error = 0, earlier = 0, plain = 0;
+  double earlier = 0, plain = 0;
   float plain_run = 0;
   std::int64_t pixels = 0;
 
@@ -49,16 +47,14 @@ struct EntrySum {
       run.add<false, true, false>(x, dy);
       plain_run += static_cast<float>(x) * static_cast<float>(dy);
     }
-    const bool looked_at = ++pixels % kBatchPixels == 0;
-    if (rules.every || looked_at) run.walk += run.sum * run.sum;
-    if (looked_at) keep_plain_errors(sums(rules.compensated), 1);
+    if (++pixels % kBatchPixels == 0 || rules.every) run.walk += run.sum * run.sum;
     if (rules.longest > 0 && pixels % rules.longest == 0) restart(sums(rules.compensated), 1);
   }
   TermSums sums(bool compensated) {
     double* const rest = compensated ? &run.compensation : nullptr;
     float* const in_f32 = compensated ? nullptr : &plain_run;
     return {&run.sum,   rest,   &run.magnitude, &run.squares, &run.walk,
-            &run.terms, in_f32, &plain_error,   &earlier,     &plain};
+            &run.terms, in_f32, &earlier,       &plain};
   }
 };
 

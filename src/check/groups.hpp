@@ -13,14 +13,12 @@
 
 namespace convgrad {
 
-// The places of an entry: its index, tap, channel of a group, x channel, dy channel, group and dy
-// channel in it.
+// The places of an entry: its index, tap, x channel in its group, x channel and dy channel.
 struct EntryPlaces {
-  std::size_t index, tap, c, x, k, group, in_group;
+  std::size_t index, tap, c, x, k;
 };
 
-// Returns the index of an entry by its position among those at indices, or all where there are
-// none.
+// Returns the index of the entry at a position among those at indices, or all if there are none.
 inline std::int64_t index_at(std::span<const std::int64_t> indices, std::size_t at) {
   return indices.empty() ? static_cast<std::int64_t>(at) : indices[at];
 }
@@ -50,8 +48,8 @@ void visit_entries(const WgradProblem& pb, std::span<const std::int64_t> indices
   const auto Kg = static_cast<std::size_t>(pb.group_k());
   for (std::size_t i = 0; i < count; ++i) {
     const auto index = static_cast<std::size_t>(index_at(indices, i));
-    const std::size_t cell = index / K, k = index % K, c = cell % Cg, group = k / Kg;
-    visit(i, EntryPlaces{index, cell / Cg, c, group * Cg + c, k, group, k % Kg});
+    const std::size_t cell = index / K, k = index % K, c = cell % Cg;
+    visit(i, EntryPlaces{index, cell / Cg, c, k / Kg * Cg + c, k});
   }
 }
 
@@ -65,8 +63,7 @@ struct Squares {
   double rms() const { return count > 0 ? std::sqrt(sum / count) : 0; }
 };
 
-// Holds a sum for the gradient as a whole, each tap, each x channel and each dy channel, in the
-// order of GroupKind.
+// Holds sums of the whole gradient, each tap, x channel and dy channel, in GroupKind's order.
 template <typename Sum>
 struct GroupSums {
   explicit GroupSums(const WgradProblem& pb) {

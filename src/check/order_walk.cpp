@@ -4,16 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <numbers>
-#include <optional>
 #include <tuple>
-#include <xtensor/xadapt.hpp>
-#include <xtensor/xmath.hpp>
-#include <xtensor/xpad.hpp>
-#include <xtensor/xtensor.hpp>
+#include <utility>
 
-#include "base/integers.hpp"
 #include "check/block_walk.hpp"
-#include "check/entry_sum.hpp"
+#include "check/sample.hpp"
 
 namespace convgrad {
 namespace {
@@ -22,19 +17,14 @@ using Complex = std::complex<double>;
 using Extents = std::array<std::int64_t, 4>;
 
 std::int64_t volume(const Extents& e) { return e[0] * e[1] * e[2] * e[3]; }
-std::int64_t volume(const std::array<Range, 4>& box) {
-  return volume(Extents{box[0].size(), box[1].size(), box[2].size(), box[3].size()});
+
+Extents pixels_of(const WgradProblem& pb) {
+  return {std::max<std::int64_t>(pb.N, 1), pb.axis[0].out, pb.axis[1].out, pb.axis[2].out};
 }
 
-std::size_t place_in(const Extents& e, const Extents& at) {
-  return static_cast<std::size_t>(((at[0] * e[1] + at[1]) * e[2] + at[2]) * e[3] + at[3]);
-}
-
-// A layout has so many places at most, and all entries' together have so many: then they take about
-// a second and 200 MB.
+// A layout has so many places at most, and so have all entries' together: a second, and 100 MB.
 constexpr std::int64_t kMostPlaces = std::int64_t{1} << 21, kMostInAll = std::int64_t{1} << 23;
-// A place takes 64 bytes with the fewest entries, and there may be two layouts: a quarter of the
-// memory at most.
+// A place of both layouts takes 64 bytes with the fewest entries: an eighth of the memory at most.
 constexpr std::int64_t kLeastPlaces = 4096, kMemoryPart = 512;
 // So many entries show the parts of most problems, each with sums of their own channels.
 constexpr std::int64_t kMostLaidOut = 64, kLeastLaidOut = 4;
@@ -42,122 +32,51 @@ constexpr std::int64_t kMostLaidOut = 64, kLeastLaidOut = 4;
 constexpr std::int64_t kFolds[] = {840, 24, 2};
 // The sums of a unit stay in a part of a core's second cache.
 constexpr std::int64_t kUnitBytes = std::int64_t{512} << 10;
-// Tiles are no smaller than this; smaller ones are waves.
-constexpr std::int64_t kLeastTile = 4;
 
-// Transforms 2^k numbers `step` apart (Cooley, Tukey: An algorithm for the machine calculation of
-// complex Fourier series, 1965).
-void transform(Complex* line, std::int64_t count, std::int64_t step, std::vector<Complex>& work) {
-  work.resize(static_cast<std::size_t>(count));
-  const int bits = std::countr_zero(static_cast<std::uint64_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::int64_t reversed = 0;
-    for (int b = 0; b < bits; ++b) reversed |= (i >> b & 1) << (bits - 1 - b);
-    work[static_cast<std::size_t>(reversed)] = line[i * step];
-  }
-  for (std::int64_t half = 1; half < count; half *= 2) {
+// Transforms `step` columns of 2^k numbers each, in place (Cooley, Tukey: An algorithm for the
+// machine calculation of complex Fourier series, 1965). Coefficient i comes to reversed(i).
+void transform(Complex* columns, std::int64_t count, std::int64_t step) {
+  for (std::int64_t half = count / 2; half > 0; half /= 2) {
     const Complex turn = std::polar(1.0, -std::numbers::pi / static_cast<double>(half));
     Complex root = 1;
     for (std::int64_t i = 0; i < half; ++i, root *= turn) {
-      for (std::int64_t at = i; at < count; at += 2 * half) {
-        Complex &a = work[static_cast<std::size_t>(at)],
-                &b = work[static_cast<std::size_t>(at + half)];
-        const Complex product = {b.real() * root.real() - b.imag() * root.imag(),
-                                 b.real() * root.imag() + b.imag() * root.real()};
-        b = a - product;
-        a += product;
+      for (std::int64_t row = i; row < count; row += 2 * half) {
+        for (std::int64_t at = row * step; at < (row + 1) * step; ++at) {
+          Complex &a = columns[at], &b = columns[at + half * step];
+          const Complex less = a - b;
+          a += b;
+          b = {less.real() * root.real() - less.imag() * root.imag(),
+               less.real() * root.imag() + less.imag() * root.real()};
+        }
       }
     }
   }
-  for (std::int64_t i = 0; i < count; ++i) line[i * step] = work[static_cast<std::size_t>(i)];
 }
 
-// What chance makes the largest of so many squares with that mean, in each of kMostLaidOut entries,
-// but once in e^7 times.
+// Returns the bits of a number below 2^k in reverse.
+std::int64_t reversed(std::int64_t number, std::int64_t count) {
+  std::int64_t result = 0;
+  for (; count > 1; count /= 2, number /= 2) result = 2 * result + number % 2;
+  return result;
+}
+
+// What chance makes the largest of so many squares in kMostLaidOut entries, but once in e^7 times.
 double by_chance(double mean, double count) {
   return mean * (std::log(count * static_cast<double>(kMostLaidOut)) + 7);
 }
 
-// Returns the whole of an axis, its halves, quarters and so on.
-std::vector<Range> tiles_of(std::int64_t extent) {
-  std::vector<Range> tiles = {{0, extent}};
-  for (std::int64_t parts = 2; extent / parts >= kLeastTile || (parts == 2 && extent >= 2);
-       parts *= 2) {
-    for (std::int64_t i = 0; i < parts; ++i) {
-      tiles.push_back({i * extent / parts, (i + 1) * extent / parts});
-    }
-  }
-  return tiles;
-}
-
-// Holds the sums of all boxes that begin at 0.
-class BoxSums {
- public:
-  BoxSums(const std::vector<float>& terms, const Extents& extents) {
-    std::array<std::size_t, 4> shape{};
-    for (std::size_t a = 0; a < 4; ++a) shape[a] = static_cast<std::size_t>(extents[a]);
-    sums_ = xt::adapt(terms, shape);
-    sums_ = xt::pad(sums_, {{1, 0}, {1, 0}, {1, 0}, {1, 0}});
-    for (std::ptrdiff_t axis = 0; axis < 4; ++axis) sums_ = xt::cumsum(sums_, axis);
-  }
-
-  double of(const std::array<Range, 4>& box) const {
-    double sum = 0;
-    for (unsigned corner = 0; corner < 16; ++corner) {
-      Extents at{};
-      for (std::size_t a = 0; a < 4; ++a) at[a] = corner >> a & 1 ? box[a].begin : box[a].end;
-      sum += (std::popcount(corner) % 2 == 0 ? 1 : -1) * sums_(at[0], at[1], at[2], at[3]);
-    }
-    return sum;
-  }
-
- private:
-  xt::xtensor<double, 4> sums_;
-};
-
-// Finds the box whose sum is the largest of those that chance does not make of terms with that mean
-// square. Returns whether there is one.
-bool largest_box(const std::vector<float>& terms, const Extents& places, double mean,
-                 std::array<Range, 4>& box) {
-  const BoxSums sums(terms, places);
-  std::array<std::vector<Range>, 4> tiles;
-  Extents counts{};
-  for (std::size_t a = 0; a < 4; ++a) {
-    tiles[a] = tiles_of(places[a]);
-    counts[a] = std::ssize(tiles[a]);
-  }
-  const auto count = static_cast<double>(volume(counts));
-  double largest = 0;
-  for_places(counts, [&](const Extents& at) {
-    std::array<Range, 4> each;
-    for (std::size_t a = 0; a < 4; ++a) each[a] = tiles[a][static_cast<std::size_t>(at[a])];
-    const double sum = sums.of(each), square = sum * sum;
-    const double squares = mean * static_cast<double>(volume(each));
-    if (square <= largest || square <= 2 * by_chance(squares, count)) return;
-    largest = square;
-    box = each;
-  });
-  return largest > 0;
-}
-
-// Returns |F|^2 of the waves of the terms, which zeros pad; none of the constant one.
-std::vector<float> transformed(const std::vector<float>& terms, const Extents& places,
-                               const Extents& padded) {
-  std::vector<Complex> wave(static_cast<std::size_t>(volume(padded))), work;
-  auto from = terms.begin();
-  for_places(places, [&](const Extents& at) { wave[place_in(padded, at)] = *from++; });
-  std::int64_t step = std::ssize(wave);  // from one number of a line to the next
+// Makes terms, which zeros pad, |F|^2 of their waves.
+void to_powers(std::vector<float>& terms, const Extents& padded) {
+  std::vector<Complex> wave(terms.begin(), terms.end());
+  std::int64_t step = std::ssize(wave);  // from one number of a column to the next
   for (const std::int64_t extent : padded) {
-    step /= extent;
-    for (std::int64_t plane = 0; extent > 1 && plane < std::ssize(wave); plane += step * extent) {
-      for (std::int64_t i = 0; i < step; ++i)
-        transform(wave.data() + plane + i, extent, step, work);
+    const std::int64_t plane = std::exchange(step, step / extent);
+    for (std::int64_t at = 0; at < std::ssize(wave); at += plane) {
+      transform(wave.data() + at, extent, step);
     }
   }
-  std::vector<float> powers(wave.size());
-  std::transform(wave.begin() + 1, wave.end(), powers.begin() + 1,
-                 [](const Complex& value) { return static_cast<float>(std::norm(value)); });
-  return powers;
+  std::ranges::transform(wave, terms.begin(),
+                         [](const Complex& value) { return static_cast<float>(std::norm(value)); });
 }
 
 }  // namespace
@@ -166,7 +85,7 @@ std::vector<TermLayout::Layout> TermLayout::layouts_of(const WgradProblem& pb,
                                                        std::int64_t memory) {
   const std::int64_t most_places = std::clamp(memory / kMemoryPart, kLeastPlaces, kMostPlaces);
   Layout layout;
-  layout.pixels = {std::max<std::int64_t>(pb.N, 1), pb.axis[0].out, pb.axis[1].out, pb.axis[2].out};
+  layout.pixels = pixels_of(pb);
   const auto pad = [&] {
     for (std::size_t a = 0; a < 4; ++a) {
       layout.padded[a] =
@@ -175,7 +94,6 @@ std::vector<TermLayout::Layout> TermLayout::layouts_of(const WgradProblem& pb,
     return volume(layout.padded);
   };
   layout.places = layout.pixels;
-  if (pad() <= most_places) return {layout};
   for (std::size_t a = 0; pad() > most_places && a < 4; ++a) {
     const std::int64_t others = volume(layout.padded) / layout.padded[a];
     const std::int64_t most = std::max<std::int64_t>(most_places / others, 2);
@@ -183,170 +101,116 @@ std::vector<TermLayout::Layout> TermLayout::layouts_of(const WgradProblem& pb,
         std::ranges::find_if(kFolds, [&](std::int64_t each) { return each <= most; });
     layout.places[a] = std::min(layout.pixels[a], most / *fold * *fold);
   }
+  if (layout.places == layout.pixels) return {layout};
   Layout folded = layout;
   folded.folded = true;
   return {layout, folded};
 }
 
-std::size_t TermLayout::entries_for(const WgradProblem& problem, std::int64_t memory) {
-  const std::vector<Layout> layouts = layouts_of(problem, memory);
-  const std::int64_t each = volume(layouts[0].padded) * std::ssize(layouts);
-  return static_cast<std::size_t>(
-      std::clamp(std::min(kMostInAll, memory / kMemoryPart) / each, kLeastLaidOut, kMostLaidOut));
-}
-
-std::int64_t TermLayout::memory_bytes(const WgradProblem& problem, std::int64_t memory) {
-  const std::vector<Layout> layouts = layouts_of(problem, memory);
-  const std::int64_t each = volume(layouts[0].padded) * std::ssize(layouts);
-  // Terms and powers of each entry; a transform and sums of boxes at a time.
-  return each * (8 * static_cast<std::int64_t>(entries_for(problem, memory)) + 32);
-}
-
 TermLayout::TermLayout(const WgradProblem& problem, TaskPool& pool,
-                       std::vector<std::int64_t> indices, std::int64_t memory)
-    : problem_(problem),
-      pool_(pool),
-      indices_(std::move(indices)),
-      layouts_(layouts_of(problem, memory)),
-      entries_(indices_.size()) {
-  for (Entry& entry : entries_) {
+                       const std::vector<std::int64_t>& indices, std::int64_t memory)
+    : problem_(problem), pool_(pool), layouts_(layouts_of(problem, memory)) {
+  const std::int64_t each = volume(layouts_[0].padded) * std::ssize(layouts_);
+  const std::int64_t most =
+      std::clamp(std::min(kMostInAll, memory / kMemoryPart) / each, kLeastLaidOut, kMostLaidOut);
+  for (const std::size_t at : spread_positions(indices.size(), static_cast<std::size_t>(most))) {
+    Entry& entry = entries_.emplace_back();
+    entry.from = entry_terms(problem, indices[at]);
     for (const Layout& layout : layouts_) {
-      entry.terms.emplace_back(static_cast<std::size_t>(volume(layout.places)));
+      entry.terms.emplace_back(static_cast<std::size_t>(volume(layout.padded)));
     }
   }
 }
 
-template <typename Scalar>
-void TermLayout::add_entry(const Block& block, std::size_t index) {
-  const EntryTerms from = entry_terms(problem_, indices_[index]);
-  Entry& entry = entries_[index];
-  double before = 0;
-  std::vector<double> line_before(static_cast<std::size_t>(problem_.axis[2].out));
-  visit_pixel_lines<Scalar>(
-      problem_, block, block.pixels, from.tap, [&](const PixelLine<Scalar>& line) {
-        const Scalar* const x = line.x + from.x_channel * block.x_strides.c;
-        const Scalar* const dy = line.dy + from.dy_channel * block.dy_strides.c;
-        for (std::int64_t i = 0; i < line.q.size(); ++i) {
-          const double term = to_double(x[i * line.x_step]) * to_double(dy[i * line.dy_step]);
-          double& above = line_before[static_cast<std::size_t>(line.q.begin + i)];
-          entry.squares += term * term;
-          entry.nonzero += term != 0 ? 1 : 0;
-          entry.repeats += term != 0 && term == before ? 1 : 0;
-          entry.above += term != 0 && term == above ? 1 : 0;
-          before = above = term;
-          for (std::size_t l = 0; l < layouts_.size(); ++l) {
-            const Layout& layout = layouts_[l];
-            Extents at = {line.n, line.z, line.p, line.q.begin + i};
-            for (std::size_t a = 0; a < 4; ++a) at[a] = layout.place(a, at[a]);
-            entry.terms[l][place_in(layout.places, at)] += static_cast<float>(term);
-          }
-        }
-      });
+std::int64_t TermLayout::memory_bytes() const {
+  // Terms of each entry; a transform at a time.
+  return volume(layouts_[0].padded) * std::ssize(layouts_) * (4 * std::ssize(entries_) + 16);
 }
 
 void TermLayout::add(const Block& block, std::int64_t, const Progress& progress) {
-  run_tasks(pool_, problem_.dtype, std::ssize(entries_), progress,
-            [&](std::int64_t i, auto scalar) {
-              add_entry<decltype(scalar)>(block, static_cast<std::size_t>(i));
-            });
+  const auto add_entry = [&]<typename Scalar>(std::int64_t task, Scalar) {
+    Entry& entry = entries_[static_cast<std::size_t>(task)];
+    double before = 0;
+    std::vector<double> line_before(static_cast<std::size_t>(problem_.axis[2].out));
+    const auto add_line = [&](const PixelLine<Scalar>& line) {
+      const Scalar* const x = line.x + entry.from.x_channel * block.x_strides.c;
+      const Scalar* const dy = line.dy + entry.from.dy_channel * block.dy_strides.c;
+      for (std::int64_t i = 0; i < line.q.size(); ++i) {
+        const double term = to_double(x[i * line.x_step]) * to_double(dy[i * line.dy_step]);
+        double& above = line_before[static_cast<std::size_t>(line.q.begin + i)];
+        entry.squares += term * term;
+        entry.nonzero += term != 0 ? 1 : 0;
+        entry.repeats += term != 0 && term == before ? 1 : 0;
+        entry.above += term != 0 && term == above ? 1 : 0;
+        before = above = term;
+        for (std::size_t l = 0; l < layouts_.size(); ++l) {
+          const Extents at = {line.n, line.z, line.p, line.q.begin + i};
+          entry.terms[l][layouts_[l].place(at)] += static_cast<float>(term);
+        }
+      }
+    };
+    visit_pixel_lines<Scalar>(problem_, block, block.pixels, entry.from.tap, add_line);
+  };
+  run_tasks(pool_, problem_.dtype, std::ssize(entries_), progress, add_entry);
 }
 
-PixelPart TermLayout::wave_at(const Layout& layout, std::size_t at) const {
-  PixelPart wave;
-  wave.is_wave = true;
+Wave TermLayout::wave_at(const Layout& layout, std::size_t at) const {
+  Wave wave;
   auto left = static_cast<std::int64_t>(at);
   for (std::size_t a = 4; a-- > 0;) {
     const auto places = static_cast<double>(layout.places[a]);
-    double turns =
-        static_cast<double>(left % layout.padded[a]) / static_cast<double>(layout.padded[a]);
+    wave[a] = static_cast<double>(reversed(left % layout.padded[a], layout.padded[a])) /
+              static_cast<double>(layout.padded[a]);
     if (layout.folded) {
-      turns = std::rint(turns * places) / places;  // it goes on from one fold to the next
+      wave[a] = std::rint(wave[a] * places) / places;  // it goes on from one fold to the next
     } else {
-      turns *= places / static_cast<double>(layout.pixels[a]);
+      wave[a] *= places / static_cast<double>(layout.pixels[a]);
     }
-    wave.frequency[a] = turns;
     left /= layout.padded[a];
   }
   return wave;
 }
 
-// Returns the wave and the box with the largest sums, of each layout, that chance does not make.
-std::vector<TermLayout::Candidate> TermLayout::widest(Entry& entry) const {
-  std::vector<Candidate> found;
-  for (std::size_t l = 0; l < layouts_.size(); ++l) {
-    const Layout& layout = layouts_[l];
-    const std::vector<float>& terms = entry.terms[l];
-    std::vector<float>& powers =
-        entry.powers.emplace_back(transformed(terms, layout.places, layout.padded));
-    const auto highest = std::ranges::max_element(powers);
-    if (*highest > by_chance(entry.squares, static_cast<double>(powers.size()))) {
-      const auto at = static_cast<std::size_t>(highest - powers.begin());
-      found.push_back({wave_at(layout, at), l, at});
-    }
-    if (layout.folded) continue;  // its neighbours are far from each other
-    const double mean = entry.squares / static_cast<double>(volume(layout.places));
-    Candidate box = {{}, l, 0};
-    if (!largest_box(terms, layout.places, mean, box.places)) continue;
-    for (std::size_t a = 0; a < 4; ++a) {
-      // The first pixel of a place.
-      const auto pixel = [&](std::int64_t place) {
-        return ceil_div(place * layout.pixels[a], layout.places[a]);
-      };
-      box.part.box[a] = {pixel(box.places[a].begin), pixel(box.places[a].end)};
-    }
-    found.push_back(box);
-  }
-  return found;
-}
-
-// Takes the part that widens the entries most, beside those that were taken.
-void TermLayout::choose(const std::vector<Candidate>& candidates) {
-  std::vector<std::vector<double>> walks(candidates.size(), std::vector<double>(entries_.size()));
-  pool_.run(std::ssize(entries_), [&](std::int64_t task, int) {
-    const auto e = static_cast<std::size_t>(task);
-    const Entry& entry = entries_[e];
-    if (!(entry.squares > 0)) return;
-    std::optional<BoxSums> boxes;  // of the first layout, as there are in no other
-    for (std::size_t i = 0; i < candidates.size(); ++i) {
-      const Candidate& c = candidates[i];
-      if (!c.part.is_wave && !boxes) boxes.emplace(entry.terms[0], layouts_[0].places);
-      const double sum =
-          c.part.is_wave ? std::sqrt(entry.powers[c.layout][c.at]) : boxes->of(c.places);
-      walks[i][e] = c.part.walk(sum) / entry.squares;
-    }
-  });
+// Takes the wave that widens the entries most, beside those that were taken.
+void TermLayout::choose(const std::set<Candidate>& candidates) {
   std::vector<double> widest(entries_.size());
-  while (parts_.size() < kMostParts) {
-    std::size_t best = 0;
-    double most = 0;
-    for (std::size_t i = 0; i < candidates.size(); ++i) {
+  const auto walk = [&](const Candidate& candidate, std::size_t e) {
+    const double square = entries_[e].terms[candidate.first][candidate.second];
+    return square > 0 ? walk_by_wave(square, candidate.second == 0) / entries_[e].squares : 0;
+  };
+  while (waves_.size() < kMostWaves) {
+    const Candidate* best = nullptr;
+    double most = 1;  // a sum that has no more than the terms at random is no wider
+    for (const Candidate& candidate : candidates) {
       double more = 0;
-      for (std::size_t e = 0; e < widest.size(); ++e)
-        more += std::max(walks[i][e] - widest[e], 0.0);
-      if (more > most) std::tie(best, most) = std::pair(i, more);
+      for (std::size_t e = 0; e < widest.size(); ++e) {
+        more += std::max(walk(candidate, e) - widest[e], 0.0);
+      }
+      if (more > most) std::tie(best, most) = std::pair(&candidate, more);
     }
-    // A sum that has no more than the terms at random is no wider.
-    if (!(most > 1)) return;
-    parts_.push_back(candidates[best].part);
-    for (std::size_t e = 0; e < widest.size(); ++e) {
-      widest[e] = std::max(widest[e], walks[best][e]);
-    }
+    if (best == nullptr) return;
+    waves_.push_back(wave_at(layouts_[best->first], best->second));
+    for (std::size_t e = 0; e < widest.size(); ++e) widest[e] = std::max(widest[e], walk(*best, e));
   }
 }
 
 double* TermLayout::finish(std::size_t) {
-  std::vector<std::vector<Candidate>> found(entries_.size());
+  std::vector<std::vector<Candidate>> found(entries_.size());  // the constant and the largest wave
   pool_.run(std::ssize(entries_), [&](std::int64_t task, int) {
-    const auto i = static_cast<std::size_t>(task);
-    found[i] = widest(entries_[i]);
-  });
-  std::vector<Candidate> candidates;
-  for (const std::vector<Candidate>& each : found) {
-    for (const Candidate& candidate : each) {
-      const auto known = std::ranges::find(candidates, candidate.part, &Candidate::part);
-      if (known == candidates.end()) candidates.push_back(candidate);
+    Entry& entry = entries_[static_cast<std::size_t>(task)];
+    for (std::size_t l = 0; l < layouts_.size(); ++l) {
+      std::vector<float>& powers = entry.terms[l];
+      to_powers(powers, layouts_[l].padded);
+      const double chance = by_chance(entry.squares, static_cast<double>(powers.size()));
+      const auto others = powers.begin() + std::min<std::ptrdiff_t>(1, std::ssize(powers) - 1);
+      for (const auto highest : {powers.begin(), std::max_element(others, powers.end())}) {
+        if (*highest <= chance) continue;
+        found[static_cast<std::size_t>(task)].emplace_back(l, highest - powers.begin());
+      }
     }
-  }
+  });
+  std::set<Candidate> candidates;
+  for (const std::vector<Candidate>& each : found) candidates.insert(each.begin(), each.end());
   choose(candidates);
   alike_ =
       2 * std::ranges::count_if(entries_,
@@ -358,17 +222,15 @@ double* TermLayout::finish(std::size_t) {
   return nullptr;
 }
 
-PartSum::PartSum(const WgradProblem& pb, TaskPool& pool, std::span<const std::int64_t> indices,
-                 const std::vector<PixelPart>& parts, const Summation& summation)
-    : problem_(pb), pool_(pool), parts_(parts), summation_(summation) {
-  const Extents pixels = {pb.N, pb.axis[0].out, pb.axis[1].out, pb.axis[2].out};
+WaveSum::WaveSum(const WgradProblem& pb, TaskPool& pool, std::span<const std::int64_t> indices,
+                 const std::vector<Wave>& waves, const Summation& summation)
+    : problem_(pb), pool_(pool), waves_(waves), summation_(summation) {
+  const Extents pixels = pixels_of(pb);
   for (std::size_t a = 0; a < 4; ++a) {
     for (std::int64_t i = 0; i < pixels[a]; ++i) {
-      for (const PixelPart& part : parts) {
-        const bool inside = part.box[a].begin <= i && i < part.box[a].end;
-        const double circles = std::fmod(part.frequency[a] * static_cast<double>(i), 1.0);
-        weights_[a].push_back(part.is_wave ? std::polar(1.0, -2 * std::numbers::pi * circles)
-                                           : Complex(inside ? 1 : 0));
+      for (const Wave& wave : waves) {
+        const double circles = std::fmod(wave[a] * static_cast<double>(i), 1.0);
+        weights_[a].push_back(std::polar(1.0, -2 * std::numbers::pi * circles));
       }
     }
   }
@@ -380,7 +242,7 @@ PartSum::PartSum(const WgradProblem& pb, TaskPool& pool, std::span<const std::in
     units_.push_back({e.tap, x, dy, entries++});
   }
   const std::int64_t step =
-      std::clamp<std::int64_t>(kUnitBytes / (8 * (1 + 2 * std::ssize(parts)) * Kg), 1, Cg);
+      std::clamp<std::int64_t>(kUnitBytes / (8 * (1 + 2 * std::ssize(waves)) * Kg), 1, Cg);
   for (std::int64_t i = 0; indices.empty() && i < pb.taps() * pb.groups; ++i) {
     const std::int64_t tap = i / pb.groups, group = i % pb.groups;
     for (std::int64_t c = 0; c < Cg; c += step) {
@@ -392,19 +254,19 @@ PartSum::PartSum(const WgradProblem& pb, TaskPool& pool, std::span<const std::in
   }
   try {
     terms_.resize(static_cast<std::size_t>(entries));
-    sums_.resize(2 * parts.size() * terms_.size());
+    sums_.resize(2 * waves.size() * terms_.size());
   } catch (const std::bad_alloc&) {
     throw Error(ErrorKind::runtime, "out of memory: the sums in other orders");
   }
 }
 
-std::int64_t PartSum::memory_bytes() const {
+std::int64_t WaveSum::memory_bytes() const {
   return 8 * std::ssize(sums_) + 24 * std::ssize(terms_);
 }
 
 template <typename Scalar>
-void PartSum::add_unit(const Block& block, const Unit& unit) {
-  const std::int64_t parts = std::ssize(parts_), views = 2 * parts, K = unit.dy.size();
+void WaveSum::add_unit(const Block& block, const Unit& unit) {
+  const std::int64_t waves = std::ssize(waves_), views = 2 * waves, K = unit.dy.size();
   // The next pixels: where x is, and dy by each weight, or 1 where it is not 0.
   const Scalar* next_x[kBatchPixels] = {};
   std::vector<double> rows(static_cast<std::size_t>(kBatchPixels * K * views));
@@ -425,14 +287,14 @@ void PartSum::add_unit(const Block& block, const Unit& unit) {
     next = 0;
   };
   const auto add_pixel = [&](const PixelLine<Scalar>& line, std::int64_t i) {
-    const auto weight = [&](std::size_t axis, std::int64_t place, std::int64_t part) {
-      return weights_[axis][static_cast<std::size_t>(place * parts + part)];
+    const auto weight = [&](std::size_t axis, std::int64_t place, std::int64_t wave) {
+      return weights_[axis][static_cast<std::size_t>(place * waves + wave)];
     };
-    for (std::int64_t part = 0; part < parts; ++part) {
-      const Complex w = weight(0, line.n, part) * weight(1, line.z, part) *
-                        weight(2, line.p, part) * weight(3, line.q.begin + i, part);
-      weights[static_cast<std::size_t>(2 * part)] = w.real();
-      weights[static_cast<std::size_t>(2 * part + 1)] = w.imag();
+    for (std::int64_t wave = 0; wave < waves; ++wave) {
+      const Complex w = weight(0, line.n, wave) * weight(1, line.z, wave) *
+                        weight(2, line.p, wave) * weight(3, line.q.begin + i, wave);
+      weights[static_cast<std::size_t>(2 * wave)] = w.real();
+      weights[static_cast<std::size_t>(2 * wave + 1)] = w.imag();
     }
     double* row = rows.data() + next * K * views;
     for (std::int64_t k = 0; k < K; ++k) {
@@ -451,24 +313,24 @@ void PartSum::add_unit(const Block& block, const Unit& unit) {
   add_pending();
 }
 
-void PartSum::add(const Block& block, std::int64_t, const Progress& progress) {
+void WaveSum::add(const Block& block, std::int64_t, const Progress& progress) {
   run_tasks(pool_, problem_.dtype, std::ssize(units_), progress, [&](std::int64_t i, auto scalar) {
     add_unit<decltype(scalar)>(block, units_[static_cast<std::size_t>(i)]);
   });
 }
 
-double* PartSum::finish(std::size_t) {
-  const double pixels = static_cast<double>(std::max<std::int64_t>(term_count(problem_), 1));
+double* WaveSum::finish(std::size_t) {
   const double longest = static_cast<double>(summation_.longest_sum);
   auto sum = sums_.begin();
   for (const double terms : terms_) {
     OrderWalk& result = walks_.emplace_back(OrderWalk{0, terms});
-    for (const PixelPart& part : parts_) {
-      // Sums that are restarted after so many terms do not grow further.
-      const double share = part.is_wave ? 0.5 : static_cast<double>(volume(part.box)) / pixels;
-      const double each = std::max(terms * share, 1.0);
+    for (const Wave& wave : waves_) {
+      // Sums that are restarted after so many terms, of half of them all, do not grow further.
+      const bool constant = wave == Wave{};
+      const double each = std::max(constant ? terms : terms / 2, 1.0);
       const double run = longest > 0 ? std::min(longest / each, 1.0) : 1;
-      result.walk = std::max(result.walk, part.walk({sum[0], sum[1]}) * run * run);
+      const double square = sum[0] * sum[0] + sum[1] * sum[1];
+      result.walk = std::max(result.walk, walk_by_wave(square, constant) * run * run);
       sum += 2;
     }
   }

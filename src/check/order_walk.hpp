@@ -1,108 +1,98 @@
 // order_walk.hpp - finds how large every entry's sums can grow on their way in orders other than
 // n, z, p, q: in turns, tiles, bands, or along curves. No order is named: a few entries' terms,
-// laid out over the pixels, show the parts of these whose terms have large sums.
+// laid out over the pixels, show the waves by which these change their sign.
 #pragma once
 
 #include <array>
 #include <complex>
 #include <cstdint>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "check/entry_sum.hpp"
 #include "convgrad/reference.hpp"
 #include "engine/block_sum.hpp"
 
 namespace convgrad {
 
-// Weighs the pixels: by a wave, which is largest where terms change their sign in turns (of any
-// number, along any direction), or by a box, which any sum over tiles, bands or curves that fill
-// these goes through.
-struct PixelPart {
-  bool is_wave = false;
-  std::array<double, 4> frequency{};  // of a wave: circles from one n, z, p, q to the next
-  std::array<Range, 4> box{};         // n, z, p, q
-  bool operator==(const PixelPart&) const = default;
-  // Returns the mean square of a sum on its way in an order by this part, which sums to that. A
-  // wave with the coefficient F is two parts that sum to F/2 and -F/2, each of which grows evenly;
-  // where its maxima lie between pixels these are up to the root of 2 larger. A box's grows evenly
-  // to what it is.
-  double walk(const std::complex<double>& sum) const { return std::norm(sum) / (is_wave ? 6 : 3); }
-};
+// Circles from one n, z, p, q to the next. Where terms have one sign in each half of a wave, orders
+// that take the halves apart sum far: turns of any number, along any direction, tiles and bands.
+// The constant one is of terms of one sign.
+using Wave = std::array<double, 4>;
 
-// Lays the terms of entries out over n, z, p, q and finds the parts with the largest sums. Where
-// there are more pixels than fit, images (then rows, ...) far from each other are added, and in a
-// second layout neighbouring ones, so that turns and bands both stay.
+// Returns the mean square of a sum on its way in an order by a wave, from the square of its
+// coefficient F. A sum that grows evenly to F has F^2/3. Terms of one size sum to pi/4*F in a half
+// of a wave, which is F^2/4.9; where no wave that was looked for has their turns, F is less.
+inline double walk_by_wave(double square, bool constant) { return square / (constant ? 3 : 4); }
+
+// Lays the terms of entries out over n, z, p, q and finds the waves with the largest coefficients.
+// Where there are more pixels than fit, images (then rows, ...) far from each other are added, and
+// in a second layout neighbouring ones, so that turns and bands both stay.
 class TermLayout final : public BlockSum {
  public:
-  static constexpr std::size_t kMostParts = 8;
+  static constexpr std::size_t kMostWaves = 8;
 
-  // Takes the entries at indices, in [tap][c][k] order; entries_for() of them at most. Of so much
-  // memory it takes a part.
-  TermLayout(const WgradProblem& problem, TaskPool& pool, std::vector<std::int64_t> indices,
+  // Takes some of the entries at indices, in [tap][c][k] order: fewer of large problems, for which
+  // a few have to do. Of so much memory it takes a part.
+  TermLayout(const WgradProblem& problem, TaskPool& pool, const std::vector<std::int64_t>& indices,
              std::int64_t memory);
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t node = 0) override;
 
-  // Returns, after finish(), the parts that explain the largest sums of all entries together.
-  const std::vector<PixelPart>& parts() const { return parts_; }
+  // Returns, after finish(), the waves that explain the largest sums of all entries together.
+  const std::vector<Wave>& waves() const { return waves_; }
   // Tells whether most terms of most entries equal the one before, in a row or a column.
   bool are_alike() const { return alike_; }
 
-  // Returns how many entries are looked at: fewer of large problems, for which a few have to do.
-  static std::size_t entries_for(const WgradProblem& problem, std::int64_t memory);
-  static std::int64_t memory_bytes(const WgradProblem& problem, std::int64_t memory);
+  std::int64_t memory_bytes() const;
 
  private:
   using Extents = std::array<std::int64_t, 4>;
-  // A layout has place[a] of extents[a] pixels along an axis; folded: a pixel's place is its number
-  // modulo that.
+  // Has places[a] for pixels[a] along an axis; folded: a pixel's place is its number modulo that.
   struct Layout {
     Extents pixels{}, places{}, padded{};  // padded: to powers of two
     bool folded = false;
-    std::int64_t place(std::size_t axis, std::int64_t pixel) const {
-      return folded ? pixel % places[axis] : pixel * places[axis] / pixels[axis];
+    std::size_t place(const Extents& pixel) const {
+      std::int64_t at = 0;
+      for (std::size_t a = 0; a < 4; ++a) {
+        at = at * padded[a] + (folded ? pixel[a] % places[a] : pixel[a] * places[a] / pixels[a]);
+      }
+      return static_cast<std::size_t>(at);
     }
   };
   static std::vector<Layout> layouts_of(const WgradProblem& problem, std::int64_t memory);
   struct Entry {
-    std::vector<std::vector<float>> terms;             // of each layout
-    std::vector<std::vector<float>> powers;            // |F|^2 of each wave of the padded layout
-    double squares = 0;                                // sum t^2
+    EntryTerms from;
+    std::vector<std::vector<float>> terms;  // of each padded layout; at last |F|^2 of each wave
+    double squares = 0;                     // sum t^2
     std::int64_t nonzero = 0, repeats = 0, above = 0;  // as the one before them, or above
   };
-  struct Candidate {
-    PixelPart part;
-    std::size_t layout = 0;
-    std::size_t at = 0;             // of a wave: in powers
-    std::array<Range, 4> places{};  // of a box: part.box, in those of the layout
-  };
-  template <typename Scalar>
-  void add_entry(const Block& block, std::size_t index);
-  std::vector<Candidate> widest(Entry& entry) const;
-  PixelPart wave_at(const Layout& layout, std::size_t at) const;
-  void choose(const std::vector<Candidate>& candidates);
+  using Candidate = std::pair<std::size_t, std::size_t>;  // a layout, and a wave of it
+  Wave wave_at(const Layout& layout, std::size_t at) const;
+  void choose(const std::set<Candidate>& candidates);
 
   const WgradProblem problem_;
   TaskPool& pool_;
-  const std::vector<std::int64_t> indices_;
   const std::vector<Layout> layouts_;
   std::vector<Entry> entries_;
-  std::vector<PixelPart> parts_;
+  std::vector<Wave> waves_;
   bool alike_ = false;
 };
 
-// Holds the mean square of an entry's sums on their way in the widest order by the parts, as
+// Holds the mean square of an entry's sums on their way in the widest order by the waves, as
 // TermStatistics::walk, and how many of its terms are not 0.
 struct OrderWalk {
   double walk = 0, terms = 0;
 };
 
-// Sums the terms of entries over parts of the pixels.
-class PartSum final : public BlockSum {
+// Sums the terms of entries over waves.
+class WaveSum final : public BlockSum {
  public:
   // Takes the entries at indices, in [tap][c][k] order, or all where there are none.
-  PartSum(const WgradProblem& problem, TaskPool& pool, std::span<const std::int64_t> indices,
-          const std::vector<PixelPart>& parts, const Summation& summation);
+  WaveSum(const WgradProblem& problem, TaskPool& pool, std::span<const std::int64_t> indices,
+          const std::vector<Wave>& waves, const Summation& summation);
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t node = 0) override;
 
@@ -123,11 +113,11 @@ class PartSum final : public BlockSum {
 
   const WgradProblem problem_;
   TaskPool& pool_;
-  const std::vector<PixelPart> parts_;
+  const std::vector<Wave> waves_;
   const Summation summation_;
-  std::array<std::vector<std::complex<double>>, 4> weights_;  // of each axis: [place][part]
+  std::array<std::vector<std::complex<double>>, 4> weights_;  // of each axis: [place][wave]
   std::vector<Unit> units_;
-  std::vector<double> sums_, terms_;  // [entry][part][real, imaginary], [entry]
+  std::vector<double> sums_, terms_;  // [entry][wave][real, imaginary], [entry]
   std::vector<OrderWalk> walks_;
 };
 

@@ -9,14 +9,11 @@ namespace convgrad {
 
 // Forms sum + compensation += x*y and keeps the rounding errors of the product and of the sum.
 inline void add_compensated(double x, double y, double& sum, double& compensation) {
-  const double product = x * y;
-  const double total = sum + product;
-  if (std::isfinite(total)) {
-    const double product_error = std::fma(x, y, -product);
-    const double part = total - sum;
-    const double sum_error = (sum - (total - part)) + (product - part);
-    compensation += product_error + sum_error;
-  }
+  const double product = x * y, total = sum + product;
+  const double product_error = std::fma(x, y, -product);
+  const double part = total - sum;
+  const double sum_error = (sum - (total - part)) + (product - part);
+  compensation += product_error + sum_error;
   sum = total;
 }
 
@@ -57,16 +54,13 @@ inline Expected plain_reference(const WgradProblem& pb, const double* x, const d
             terms.squares += (a * b) * (a * b);
             const bool look = ++pixels % kBatchPixels == 0;
             if (look || every) walk += run * run;
-            const double error = wide ? rest : static_cast<double>(plain_run) - run;
-            if (look) terms.plain_error = std::fmax(terms.plain_error, std::fabs(error));
             if (summation.longest_sum > 0 && pixels % summation.longest_sum == 0) restart();
           }
     restart();
     if (wide) compensate(sum, rest);
     terms.sum = sum;
     terms.walk = mean_walk(pb, pixels, walk);
-    const double off = plain - sum;
-    terms.plain_error = std::copysign(std::fmax(terms.plain_error, std::fabs(off)), off);
+    terms.plain_error = plain - sum;
     judged.push_back(rounding_scale(terms, pb.dtype, summation));
     e.values.push_back(sum);
     e.magnitudes.push_back(terms.magnitude);

@@ -16,11 +16,6 @@ constexpr std::int64_t kElementBytes = 72, kCachedBytes = std::int64_t{512} << 1
 
 }  // namespace
 
-// A task is some channels of one group, under one tap.
-struct ReferenceSum::Channels {
-  std::int64_t tap, group, c_begin, c_end;
-};
-
 ReferenceSum::ReferenceSum(const WgradProblem& problem, TaskPool& pool,
                            const std::optional<Summation>& summation)
     : problem_(problem), pool_(pool), summation_(summation) {
@@ -31,8 +26,8 @@ ReferenceSum::ReferenceSum(const WgradProblem& problem, TaskPool& pool,
     run_.resize(count);
     if (compensated) compensation_.resize(count);
     if (!summation) return;
-    for (std::vector<double>* each : {&expected_.magnitudes, &squares_, &walk_, &terms_,
-                                      &plain_error_, &expected_.values, &plain_}) {
+    for (std::vector<double>* each :
+         {&expected_.magnitudes, &squares_, &walk_, &terms_, &expected_.values, &plain_}) {
       each->resize(count);
     }
     if (!compensated) plain_run_.resize(count);
@@ -45,8 +40,8 @@ std::int64_t ReferenceSum::memory_bytes(const WgradProblem& problem,
                                         const std::optional<Summation>& summation) {
   const std::int64_t values = reference_bytes(problem);
   if (!summation) return values;
-  // These are the sums' seven, and the four numbers of a RoundingScale that are made of them.
-  constexpr std::int64_t kArrays = 11;
+  // These are the sums' six, and the four numbers of a RoundingScale that are made of them.
+  constexpr std::int64_t kArrays = 10;
   return checked_add(values, checked_mul(kArrays * 8, problem.dw_count(), "the reference's sums"),
                      "the reference's sums");
 }
@@ -55,13 +50,13 @@ TermSums ReferenceSum::sums_from(std::int64_t cell) {
   const auto of = [cell](auto& numbers) {
     return numbers.empty() ? nullptr : numbers.data() + cell;
   };
-  return {
-      of(run_),   of(compensation_), of(expected_.magnitudes), of(squares_),         of(walk_),
-      of(terms_), of(plain_run_),    of(plain_error_),         of(expected_.values), of(plain_)};
+  return {of(run_),   of(compensation_), of(expected_.magnitudes), of(squares_), of(walk_),
+          of(terms_), of(plain_run_),    of(expected_.values),     of(plain_)};
 }
 
 template <typename Scalar>
-void ReferenceSum::add_task(const Block& block, const Channels& at) {
+void ReferenceSum::add_task(const Block& block, std::int64_t tap, std::int64_t group,
+                            const Range& channels) {
   const WgradProblem& pb = problem_;
   const std::int64_t Cg = pb.group_c(), Kg = pb.group_k();
   const std::int64_t longest = summation_ ? summation_->longest_sum : 0;
@@ -71,17 +66,17 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
   const Scalar* next_x[kBatchPixels] = {};
   const Buffer next_dy(kBatchPixels * Kg * 8, "the reference's pixels");
   const Buffer next_plain(kBatchPixels * Kg * 4, "the reference's pixels");
-  std::int64_t next = 0, pixels = pixels_[static_cast<std::size_t>(at.tap)];
+  std::int64_t next = 0, pixels = pixels_[static_cast<std::size_t>(tap)];
   const auto add_pending = [&] {
     const TermBatch batch = {
         next, Kg, next_dy.as<double>(), next_plain.as<float>(), every, pixels % kBatchPixels == 0};
     const bool ends = longest > 0 && pixels % longest == 0;
-    for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
+    for (std::int64_t c = channels.begin; c < channels.end; ++c) {
       double values[kBatchPixels];
       for (std::int64_t i = 0; i < next; ++i) {
-        values[i] = to_double(next_x[i][(at.group * Cg + c) * block.x_strides.c]);
+        values[i] = to_double(next_x[i][(group * Cg + c) * block.x_strides.c]);
       }
-      const TermSums sums = sums_from((at.tap * Cg + c) * pb.K + at.group * Kg);
+      const TermSums sums = sums_from((tap * Cg + c) * pb.K + group * Kg);
       add_batch(batch, values, sums);
       if (ends) restart(sums, Kg);
     }
@@ -91,7 +86,7 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
     double* const row = next_dy.as<double>() + next * Kg;
     float* const plain = next_plain.as<float>() + next * Kg;
     const std::int64_t step = block.dy_strides.c;
-    const Scalar* const first = dy_at + at.group * Kg * step;
+    const Scalar* const first = dy_at + group * Kg * step;
     for (std::int64_t k = 0; k < Kg; ++k) {
       row[k] = to_double(first[k * step]);
       plain[k] = static_cast<float>(row[k]);
@@ -100,14 +95,14 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
     ++pixels;
     if (pixels % kBatchPixels == 0 || (longest > 0 && pixels % longest == 0)) add_pending();
   };
-  visit_pixel_lines<Scalar>(pb, block, block.pixels, tap_place(pb, at.tap),
+  visit_pixel_lines<Scalar>(pb, block, block.pixels, tap_place(pb, tap),
                             [&](const PixelLine<Scalar>& line) {
                               for (std::int64_t i = 0; i < line.q.size(); ++i) {
                                 add_pixel(line.x + i * line.x_step, line.dy + i * line.dy_step);
                               }
                             });
   if (next > 0) add_pending();
-  if (at.group == 0 && at.c_begin == 0) seen_[static_cast<std::size_t>(at.tap)] = pixels;
+  if (group == 0 && channels.begin == 0) seen_[static_cast<std::size_t>(tap)] = pixels;
 }
 
 void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progress) {
@@ -120,9 +115,9 @@ void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progres
   const std::int64_t c_parts = std::clamp<std::int64_t>(std::max(busy, cached), 1, Cg);
   seen_ = pixels_;
   run_tasks(pool_, problem_.dtype, whole * c_parts, progress, [&](std::int64_t task, auto scalar) {
-    const std::int64_t i = task % c_parts, tap = task / c_parts % taps;
-    const Channels at = {tap, task / c_parts / taps, Cg * i / c_parts, Cg * (i + 1) / c_parts};
-    add_task<decltype(scalar)>(block, at);
+    const std::int64_t i = task % c_parts, part = task / c_parts;
+    add_task<decltype(scalar)>(block, part % taps, part / taps,
+                               {Cg * i / c_parts, Cg * (i + 1) / c_parts});
   });
   pixels_ = seen_;
 }
@@ -147,7 +142,7 @@ double* ReferenceSum::finish(std::size_t) {
     const std::int64_t pixels = pixels_[static_cast<std::size_t>(i / cells)];
     judged.push_back(judge_terms(sums, i, problem_, pixels, *summation_, expected_.squares));
   }
-  for (std::vector<double>* each : {&squares_, &walk_, &terms_, &plain_error_, &plain_}) {
+  for (std::vector<double>* each : {&squares_, &walk_, &terms_, &plain_}) {
     *each = std::vector<double>();
   }
   expected_.tails = std::move(compensation_);

@@ -12,9 +12,8 @@
 
 namespace convgrad {
 
-// Accumulators are float64; for float64 data the products and sums are compensated. The order of
-// each element's sum is n, z, p, q, whatever the blocks and threads. It shares no code with the
-// kernels.
+// Accumulators are float64; for float64 data products and sums are compensated. Each element's sum
+// has the order n, z, p, q, whatever the blocks and threads. Kernels share no code with it.
 class ReferenceSum final : public BlockSum {
  public:
   // Without a summation it forms the values alone.
@@ -31,9 +30,9 @@ class ReferenceSum final : public BlockSum {
                                    const std::optional<Summation>& summation);
 
  private:
-  struct Channels;
+  // Adds some channels of a group, under one tap.
   template <typename Scalar>
-  void add_task(const Block& block, const Channels& at);
+  void add_task(const Block& block, std::int64_t tap, std::int64_t group, const Range& channels);
   TermSums sums_from(std::int64_t cell);
 
   const WgradProblem problem_;
@@ -41,9 +40,9 @@ class ReferenceSum final : public BlockSum {
   const std::optional<Summation> summation_;
   Expected expected_;
   // Each element has the sum in float64 since it was restarted, and what rounding took from the
-  // whole; the sum in float32, the earlier ones, and its largest error on its way; sum t^2, the sum
-  // of squares of the sum on its way, and how many terms are not 0.
-  std::vector<double> run_, compensation_, plain_, plain_error_, squares_, walk_, terms_;
+  // whole; the sum in float32, and the earlier ones; sum t^2, the sum of squares of the sum on its
+  // way, and how many terms are not 0.
+  std::vector<double> run_, compensation_, plain_, squares_, walk_, terms_;
   std::vector<float> plain_run_;
   std::vector<std::int64_t> pixels_, seen_;  // of each tap: that lay in x so far, with this block
 };

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "check/groups.hpp"
-#include "check/structure.hpp"
 #include "check/term_batch.hpp"
 
 namespace convgrad {
@@ -20,12 +19,8 @@ constexpr double kPlainSlack = 1.2;
 // Where errors of one sign would reach 1/64 of what they could at most, a quarter of that is
 // granted: another order of the same sum may well be there.
 constexpr double kDriftSeen = 1.0 / 64, kDriftGranted = 1.0 / 4;
-// Where chance widens scales it does so in far fewer elements: one group in 3,000 is over the
-// limit.
+// Chance widens scales in far fewer elements: one group in 3,000 is over the limit.
 constexpr double kSystematicPart = 1.0 / 4;
-// Of terms of one sign many are small, and of what they add to a large sum more is lost than
-// gained: then plain sums follow their gradient, by chance once in 2^7 times.
-constexpr double kBiasedBits = 7;
 // Squares of float64 terms may be less than float64 can hold.
 constexpr double kLeastSquares = 0x1p-900;
 
@@ -46,14 +41,6 @@ void grant_rounding(double unit, double size, double& scale, double& limit) {
   scale = root_of_squares(scale, unit * size / std::sqrt(3));
   limit += unit * std::fabs(size);
 }
-
-// Root mean squares of plain sums' errors over groups of so many elements each.
-struct Means {
-  Means(std::int64_t groups, double each)
-      : count(each), limit(plain_limit(each)), rms(static_cast<std::size_t>(groups)) {}
-  double count, limit;  // what chance does not exceed
-  std::vector<double> rms;
-};
 
 }  // namespace
 
@@ -83,8 +70,7 @@ RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summatio
   const double run =
       summation.longest_sum > 0 ? std::min(n, static_cast<double>(summation.longest_sum)) / n : 1;
   const double square = s.sum * s.sum;
-  // The mean square of the sum on its way is as it was seen, and at least that of terms in an order
-  // that knows nothing of them.
+  // The sum on its way has the mean square that was seen, and at least that of a random order.
   const double walk = std::max(s.walk, square / 3 * run * run + s.squares / 6 * run);
   const double cut = cut_off(n * (data == DType::f32 ? run : 1), data, summation);
   const double variance = u * u / 3 * (n * walk + s.squares + square) +
@@ -119,7 +105,6 @@ void multiply(DType data, double factor, Expected& e) {
       const double rest = std::fma(factor, exact, -e.values[i]) + factor * e.tails[i];
       e.tails[i] = std::isfinite(e.values[i]) ? rest : 0;
     }
-    if (e.scales.empty()) continue;
     e.magnitudes[i] *= size;
     e.scales[i] *= size;
     e.limits[i] *= size;
@@ -141,7 +126,6 @@ void add_to_buffer(DType data, DType out, double beta, std::span<const double> b
     double& tail = e.tails.empty() ? none : e.tails[i];
     add_exactly(part, e.values[i], tail);
     tail = std::isfinite(e.values[i]) ? tail + std::fma(beta, held, -part) : 0;
-    if (e.scales.empty()) continue;
     if (!is_product_exact) grant_rounding(u, part, e.scales[i], e.limits[i]);
     if (unit_roundoff(out) > u) grant_rounding(u, e.values[i], e.scales[i], e.limits[i]);
   }
@@ -152,44 +136,43 @@ void set_scales(const WgradProblem& pb, bool whole, const Summation& summation,
   const auto number = [](std::int64_t n) { return static_cast<double>(n); };
   const double used =
       number(std::ranges::count_if(judged, [](const RoundingScale& j) { return j.drift > 0; }));
-  // All that have terms, elements of the same c and k, of the same tap and k, and of the same tap,
-  // c and group. All elements of a sample are one group.
-  std::vector<Means> means = {{1, whole ? used : number(std::ssize(judged))}};
-  if (whole) {
-    means.emplace_back(pb.group_c() * pb.K, number(pb.taps()));
-    means.emplace_back(pb.taps() * pb.K, number(pb.group_c()));
-    means.emplace_back(pb.taps() * pb.C, number(pb.group_k()));
-  }
-  const auto Cg = static_cast<std::size_t>(pb.group_c()), K = static_cast<std::size_t>(pb.K);
-  const auto groups = static_cast<std::size_t>(pb.groups);
+  // All that have terms, elements of the same c and k, of the same tap and k, and of the same tap
+  // and x channel: groups of so many each. All elements of a sample are one group.
+  const std::int64_t taps = pb.taps(), Cg = pb.group_c();
+  const std::int64_t counts[] = {1, Cg * pb.K, taps * pb.K, taps * pb.C};
+  const double each[] = {whole ? used : number(std::ssize(judged)), number(taps), number(Cg),
+                         number(pb.group_k())};
+  const std::size_t kinds = whole ? 4 : 1;
+  std::array<std::vector<double>, 4> rms;  // of plain sums' errors
+  for (std::size_t m = 0; m < kinds; ++m) rms[m].resize(static_cast<std::size_t>(counts[m]));
   const auto for_each = [&](const auto& visit) {
+    const auto C = static_cast<std::size_t>(pb.C), K = static_cast<std::size_t>(pb.K);
     visit_entries(pb, {}, judged.size(), [&](std::size_t at, const EntryPlaces& p) {
-      visit(at, std::array{std::size_t{0}, p.c * K + p.k, p.tap * K + p.k,
-                           (p.tap * Cg + p.c) * groups + p.group});
+      visit(at, std::array{std::size_t{0}, p.c * K + p.k, p.tap * K + p.k, p.tap * C + p.x});
     });
   };
   for_each([&](std::size_t at, const std::array<std::size_t, 4>& of) {
     const double square = judged[at].plain * judged[at].plain;
-    for (std::size_t m = 0; m < means.size(); ++m) means[m].rms[of[m]] += square;
+    for (std::size_t m = 0; m < kinds; ++m) rms[m][of[m]] += square;
   });
-  for (Means& each : means) {
-    for (double& square : each.rms) square = each.count > 0 ? std::sqrt(square / each.count) : 0;
+  std::array<double, 4> limits{};
+  for (std::size_t m = 0; m < kinds; ++m) {
+    limits[m] = plain_limit(each[m]);
+    for (double& square : rms[m]) square = each[m] > 0 ? std::sqrt(square / each[m]) : 0;
   }
   const double own_limit = plain_limit(1);
   expected.scales.reserve(judged.size());
   expected.limits.reserve(judged.size());
   double wider = 0;
-  Products biased;
   for_each([&](std::size_t at, const std::array<std::size_t, 4>& of) {
     const auto& [own, limit, plain, drift] = judged[at];
     double& scale = expected.scales.emplace_back(own);
     expected.limits.push_back(limit);
-    if (drift > 0) biased.add(plain, expected.values[at] / scale);
     double largest = std::fabs(plain);
     bool systematic = largest > own_limit;
-    for (std::size_t m = 0; m < means.size(); ++m) {
-      largest = std::max(largest, means[m].rms[of[m]]);
-      systematic = systematic || means[m].rms[of[m]] > means[m].limit;
+    for (std::size_t m = 0; m < kinds; ++m) {
+      largest = std::max(largest, rms[m][of[m]]);
+      systematic = systematic || rms[m][of[m]] > limits[m];
     }
     if (!systematic) return;
     ++wider;
@@ -197,7 +180,7 @@ void set_scales(const WgradProblem& pb, bool whole, const Summation& summation,
     if (scale > kDriftSeen * drift) scale = std::max(scale, kDriftGranted * drift);
   });
   using Bias = Expected::Bias;
-  const bool any = wider > kSystematicPart * used || biased.bits(1) >= kBiasedBits;
+  const bool any = wider > kSystematicPart * used;
   expected.bias = any ? Bias::any : summation.cuts(pb.dtype) ? Bias::smaller : Bias::none;
 }
 

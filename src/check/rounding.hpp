@@ -15,18 +15,15 @@ inline constexpr std::int64_t kUsualCutRun = 4096;
 
 // Describes one element's terms t = x*dy, added in the order n, z, p, q.
 struct TermStatistics {
-  double sum = 0;      // the exact one
-  double terms = 0;    // that are not 0
-  double squares = 0;  // sum t^2
-  double walk = 0;     // mean square of the sum as it grows; since its last restart, if any
-  // This is the largest error of a sum in the accumulator's type on its way, which restarts in
-  // float64; it has the sign of the error at the sum's end.
-  double plain_error = 0;
-  double magnitude = 0;  // sum |t|
+  double sum = 0;          // the exact one
+  double terms = 0;        // that are not 0
+  double squares = 0;      // sum t^2
+  double walk = 0;         // mean square of the sum as it grows; since its last restart, if any
+  double plain_error = 0;  // of a sum in the accumulator's type, which restarts in float64
+  double magnitude = 0;    // sum |t|
 };
 
-// Returns TermStatistics::walk from the sum of the squares that were looked at, for an element that
-// sees so many pixels.
+// Returns TermStatistics::walk from the sum of squares seen, of an element with so many pixels.
 double mean_walk(const WgradProblem& problem, std::int64_t pixels, double squares);
 
 struct RoundingScale {
@@ -37,8 +34,7 @@ struct RoundingScale {
 };
 RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summation& summation);
 
-// Returns Expected::scales of so many terms whose sums have that mean square on their way. Terms
-// that are alike round one way.
+// Returns Expected::scales of so many terms with that walk. Terms that are alike round one way.
 double walk_scale(double terms, double walk, bool alike, DType data, const Summation& summation);
 
 // Sets scales, limits and bias by what each element's terms say. Terms that are alike (constants,
@@ -49,8 +45,7 @@ double walk_scale(double terms, double walk, bool alike, DType data, const Summa
 void set_scales(const WgradProblem& problem, bool whole, const Summation& summation,
                 std::span<const RoundingScale> judged, Expected& expected);
 
-// Multiplies what is expected of sums by Summation::factor, which rounds them once more in the
-// accumulator's type.
+// Multiplies what is expected by Summation::factor, which rounds in the accumulator's type.
 void multiply(DType data, double factor, Expected& expected);
 
 // Adds beta*buffer to what is expected of a gradient in `out`. That product, and a sum that is
@@ -59,8 +54,7 @@ void multiply(DType data, double factor, Expected& expected);
 void add_to_buffer(DType data, DType out, double beta, std::span<const double> buffer,
                    Expected& expected);
 
-// Returns sqrt(a*a + b*b). std::hypot of two numbers is a symbol of glibc 2.35, and packages run on
-// 2.34.
+// Returns sqrt(a*a + b*b). std::hypot of two is a symbol of glibc 2.35; packages run on 2.34.
 double root_of_squares(double a, double b);
 
 // Returns sqrt(1 + 2*sqrt(exponent/n) + 2*exponent/n). The root mean square of n numbers of a right

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <unordered_set>
+#include <utility>
 
 #include "base/integers.hpp"
 #include "check/rounding.hpp"
@@ -39,9 +41,8 @@ std::vector<std::int64_t> shuffled(std::int64_t count, std::mt19937_64& random) 
   return numbers;
 }
 
-// Returns so many entries that take taps, input and output channels in turn, each in an order of
-// its own. As many in a row as there are taps, c or k hit each of them; taps times as many hit each
-// c and k of each tap.
+// Returns so many entries that take taps, input and output channels in turn, each in its own order.
+// As many in a row as there are taps, c or k hit each; taps times that, each c and k of each tap.
 std::vector<std::int64_t> diagonals(const WgradProblem& pb, std::int64_t count,
                                     std::mt19937_64& random) {
   const std::int64_t taps = pb.taps(), C = pb.group_c(), K = pb.K;
@@ -64,9 +65,7 @@ std::vector<std::int64_t> diagonals(const WgradProblem& pb, std::int64_t count,
 
 Sample choose_entries(const WgradProblem& problem, std::int64_t wanted, std::uint64_t seed) {
   const std::int64_t count = problem.dw_count(), most = std::min(wanted, count);
-  Sample sample;
   const std::vector<std::int64_t> corners = corners_of(problem);
-  sample.corners = std::ssize(corners);
   std::mt19937_64 random(seed);
   std::unordered_set<std::int64_t> chosen(corners.begin(), corners.end());
   for (const std::int64_t entry : diagonals(problem, most, random)) {
@@ -78,7 +77,7 @@ Sample choose_entries(const WgradProblem& problem, std::int64_t wanted, std::uin
     }
   }
   while (std::ssize(chosen) < most) chosen.insert(draw(random, count));
-  sample.indices.assign(chosen.begin(), chosen.end());
+  Sample sample = {{chosen.begin(), chosen.end()}, std::ssize(corners)};
   std::ranges::sort(sample.indices);
   return sample;
 }
@@ -91,37 +90,31 @@ std::vector<std::int64_t> choose_neighbours(const WgradProblem& pb, std::int64_t
     seed = seed * 0x100000001b3 + static_cast<std::uint64_t>(extent);
   }
   std::mt19937_64 random(seed);
-  std::vector<std::int64_t> indices = corners_of(pb);
-  if (wanted == 0 || indices.empty()) return indices;
-  const std::int64_t all = std::ssize(indices) + wanted;
+  const std::vector<std::int64_t> corners = corners_of(pb);
+  if (wanted == 0 || corners.empty()) return corners;
+  const std::int64_t all = std::ssize(corners) + wanted;
   const std::vector<std::int64_t> taps = shuffled(pb.taps(), random);
   const std::int64_t some_taps = std::min(pb.taps(), wanted);
   // Channels come from two lines of memory in x, and in dy.
-  const std::int64_t each = ceil_div(wanted, some_taps);
   const auto line = [&](std::int64_t channels) {
     const std::int64_t extent = 64 / dtype_bytes(pb.dtype);
     const std::int64_t first = draw(random, ceil_div(channels, extent)) * extent;
     return Range{first, std::min(first + extent, channels)};
   };
   const std::array<Range, 2> c_lines = {line(C), line(C)}, k_lines = {line(K), line(K)};
-  const std::int64_t offset = draw(random, K);
-  std::vector<std::int64_t> cells;  // of c and k
-  for (std::int64_t i = 0; i < 4 * each && std::ssize(cells) < each; ++i) {
+  const std::int64_t offset = draw(random, K), most = 4 * ceil_div(wanted, some_taps);
+  std::set<std::int64_t> indices(corners.begin(), corners.end());
+  for (std::int64_t i = 0; i < most && std::ssize(indices) < all; ++i) {
     const Range &c_line = c_lines[static_cast<std::size_t>(i % 2)],
                 &k_line = k_lines[static_cast<std::size_t>(i % 2)];
     const std::int64_t c = c_line.begin + (i / 2) % c_line.size();
     const std::int64_t k = k_line.begin + (offset + i / 2) % k_line.size();
-    const bool corner = (c == 0 || c == C - 1) && (k == 0 || k == K - 1);
-    if (!corner) cells.push_back(c * K + k);
-  }
-  for (std::int64_t i = 0; i < some_taps; ++i) {
-    for (const std::int64_t cell : cells) {
-      indices.push_back(taps[static_cast<std::size_t>(i)] * C * K + cell);
+    for (std::size_t t = 0; std::cmp_less(t, some_taps); ++t) {
+      indices.insert((taps[t] * C + c) * K + k);
     }
   }
-  std::ranges::sort(indices);
-  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
-  return std::ssize(indices) < all ? choose_entries(pb, all, seed).indices : indices;
+  if (std::ssize(indices) < all) return choose_entries(pb, all, seed).indices;
+  return {indices.begin(), indices.end()};
 }
 
 double detectable_share(std::int64_t chosen, std::int64_t count) {
@@ -161,30 +154,25 @@ SampledSum::SampledSum(const WgradProblem& problem, TaskPool& pool,
   for (const std::int64_t index : indices) entries_.push_back(entry_terms(problem, index));
 }
 
-template <typename Scalar>
-void SampledSum::add_entry(const Block& block, const std::array<Range, 4>& pixels, std::size_t at) {
-  const EntryTerms& from = entries_[at];
-  EntrySum sum = sums_[at];  // which no other store can be taken to change
-  visit_pixel_lines<Scalar>(problem_, block, pixels, from.tap, [&](const PixelLine<Scalar>& line) {
-    const Scalar* x = line.x + from.x_channel * block.x_strides.c;
-    const Scalar* dy = line.dy + from.dy_channel * block.dy_strides.c;
-    for (std::int64_t i = 0; i < line.q.size(); ++i, x += line.x_step, dy += line.dy_step) {
-      sum.add(to_double(*x), to_double(*dy), rules_);
-    }
-  });
-  sums_[at] = sum;
-}
-
-// All entries of a share see some rows of pixels, which are in a core's cache then, before the
-// next.
+// A share's entries see some rows of pixels, which a core's cache holds then, before the next.
 void SampledSum::add(const Block& block, std::int64_t, const Progress& progress) {
   const auto [n, z, p, q] = block.pixels;
   const std::int64_t entries = std::ssize(entries_);
   const std::int64_t shares = std::min<std::int64_t>(entries, pool_.threads());
   std::array<Range, 4> rows = block.pixels;
-  const auto add_rows = [&](std::int64_t share, auto scalar) {
+  const auto add_rows = [&]<typename Scalar>(std::int64_t share, Scalar) {
     for (std::int64_t i = share * entries / shares; i < (share + 1) * entries / shares; ++i) {
-      add_entry<decltype(scalar)>(block, rows, static_cast<std::size_t>(i));
+      const EntryTerms& from = entries_[static_cast<std::size_t>(i)];
+      EntrySum sum = sums_[static_cast<std::size_t>(i)];  // which no other store changes
+      const auto add_line = [&](const PixelLine<Scalar>& line) {
+        const Scalar* x = line.x + from.x_channel * block.x_strides.c;
+        const Scalar* dy = line.dy + from.dy_channel * block.dy_strides.c;
+        for (std::int64_t j = 0; j < line.q.size(); ++j, x += line.x_step, dy += line.dy_step) {
+          sum.add(to_double(*x), to_double(*dy), rules_);
+        }
+      };
+      visit_pixel_lines<Scalar>(problem_, block, rows, from.tap, add_line);
+      sums_[static_cast<std::size_t>(i)] = sum;
     }
   };
   for (std::int64_t i = n.begin; i < n.end; ++i) {

@@ -2,7 +2,6 @@
 // reference would take too long. Each entry costs N*Z*P*Q multiply-adds.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <random>
 #include <span>
@@ -14,8 +13,7 @@
 
 namespace convgrad {
 
-// Draws uniformly from [0, count), count > 0. Standard libraries' own distributions differ, this is
-// the same with all.
+// Draws uniformly from [0, count), count > 0, alike with all standard libraries: theirs differ.
 inline std::int64_t draw(std::mt19937_64& random, std::int64_t count) {
   const auto n = static_cast<std::uint64_t>(count);
   const std::uint64_t most = std::mt19937_64::max() - std::mt19937_64::max() % n;
@@ -67,8 +65,7 @@ Expected picked(const Expected& all, const std::vector<Position>& at) {
   return some;
 }
 
-// Returns the smallest share of wrong entries that the chosen ones miss with a probability of 1 %
-// at most: 1 - 0.01^(1/chosen).
+// Returns the smallest share of wrong entries that the chosen miss at 1 %: 1 - 0.01^(1/chosen).
 double detectable_share(std::int64_t chosen, std::int64_t count);
 
 // Computes the reference for those entries alone, to the bit: the same terms in the same order.
@@ -86,9 +83,6 @@ class SampledSum final : public BlockSum {
   static std::int64_t memory_bytes(std::int64_t entries);
 
  private:
-  template <typename Scalar>
-  void add_entry(const Block& block, const std::array<Range, 4>& pixels, std::size_t at);
-
   const WgradProblem problem_;
   TaskPool& pool_;
   const Summation summation_;

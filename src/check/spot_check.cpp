@@ -12,8 +12,7 @@
 namespace convgrad {
 namespace {
 
-// verify's slack is 3, and data are known whose sums in other orders than n, z, p, q need 8 times
-// that.
+// verify's slack is 3, of which sums of known data in other orders than n, z, p, q need 8 times.
 constexpr double kSlack = 24;
 // Kernels that round what they multiply keep 10 bits of it.
 constexpr double kRounded = 0x1p-9;
@@ -49,67 +48,53 @@ class SpotCheckedSum final : public BlockSum {
  private:
   // Returns the elements of the nodes' sums together, as they would be written.
   std::vector<double> results() {
-    std::vector<double> results(indices_.size());
     for (std::size_t node = 0; node < plan_.schedule.nodes.size(); ++node) {
       sums_.push_back(sum_->finish(node));
-      if (rounded_ != nullptr) {
-        with_scalar(problem_.out_dtype, [&]<typename Scalar>(Scalar) {
-          const auto* const written = static_cast<const Scalar*>(rounded_);
-          for (std::size_t i = 0; i < results.size(); ++i) {
-            results[i] = to_double(written[indices_[i]]);
-          }
-        });
-        return results;
+    }
+    std::vector<double> results;
+    with_scalar(problem_.out_dtype, [&]<typename Scalar>(Scalar) {
+      const auto* const written = static_cast<const Scalar*>(rounded_);
+      for (const std::int64_t index : indices_) {
+        double sum = 0;
+        for (const double* const each : sums_) sum += written != nullptr ? 0 : each[index];
+        results.push_back(written != nullptr ? to_double(written[index])
+                                             : rounded(problem_.out_dtype, sum));
       }
-      for (std::size_t i = 0; i < results.size(); ++i) results[i] += sums_[node][indices_[i]];
-    }
-    for (double& result : results) result = rounded(problem_.out_dtype, result);
+    });
     return results;
-  }
-
-  std::vector<unsigned char> failed(const std::vector<double>& got, const Expected& expected) {
-    std::vector<unsigned char> failed(got.size());
-    if (!plan_.cuda() || plan_.cuda()->kernel->is_exact) {
-      Tolerance tolerance;
-      tolerance.slack = kSlack;
-      compare_gradients(problem_, problem_.out_dtype, indices_, got, expected, tolerance, failed);
-      return failed;
-    }
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      const double error = unexplained_error(problem_.out_dtype, got[i], expected.values[i]);
-      failed[i] = error > kRounded * expected.magnitudes[i] ? 1 : 0;
-    }
-    return failed;
   }
 
   void check() {
     std::vector<double> got = results();
     sample_.finish();
     const Expected& expected = sample_.expected();
+    const bool exact = !plan_.cuda() || plan_.cuda()->kernel->is_exact;
+    std::vector<unsigned char> wrong(got.size());
     for (std::size_t i = 0; i < got.size(); ++i) {  // nothing can be said of what overflows float64
       if (std::isinf(expected.magnitudes[i])) got[i] = expected.values[i];
+      const double error = unexplained_error(problem_.out_dtype, got[i], expected.values[i]);
+      wrong[i] = error > kRounded * expected.magnitudes[i] ? 1 : 0;
     }
-    const std::vector<unsigned char> wrong = failed(got, expected);
+    if (exact) {
+      compare_gradients(problem_, problem_.out_dtype, indices_, got, expected, {.slack = kSlack},
+                        wrong);
+    }
     const auto first = std::ranges::find(wrong, 1);
     if (first == wrong.end()) return;
-    refuse(got, expected.values, static_cast<std::size_t>(first - wrong.begin()),
-           std::ranges::count(wrong, 1));
-  }
-
-  [[noreturn]] void refuse(const std::vector<double>& got, const std::vector<double>& want,
-                           std::size_t at, std::ptrdiff_t count) const {
+    const auto at = static_cast<std::size_t>(first - wrong.begin());
     WgradProblem tensorflow = problem_;
     tensorflow.filter_format = FilterFormat::hwio;
     TextWriter numbers;
-    numbers << std::setprecision(9) << got[at] << ", expected " << want[at];
+    numbers << std::setprecision(9) << got[at] << ", expected " << expected.values[at];
     const std::string device = plan_.cuda() ? cat(" on device ", plan_.cuda()->device.number, " (",
                                                   plan_.cuda()->device.name, ")")
                                             : "";
-    throw Error(
-        ErrorKind::runtime, algorithm_name(plan_), device, " computes a wrong gradient: ", count,
-        " of ", got.size(), " elements that were checked, the first ",
-        bracketed(position_in_file(tensorflow, indices_[at])), ": got ", numbers.str(),
-        "; nothing is written", plan_.cuda() ? Hint("use -b cpu") : Hint("use -b reference"));
+    throw Error(ErrorKind::runtime, algorithm_name(plan_), device,
+                " computes a wrong gradient: ", std::ranges::count(wrong, 1), " of ", got.size(),
+                " elements that were checked, the first ",
+                bracketed(position_in_file(tensorflow, indices_[at])), ": got ", numbers.str(),
+                "; nothing is written",
+                plan_.cuda() ? Hint("use -b cpu") : Hint("use -b reference"));
   }
 
   std::unique_ptr<BlockSum> sum_;

@@ -21,14 +21,12 @@ constexpr double kOctave = 44;
 // The pattern makes a quarter of the squares of the errors, or systematic parts of rounding would
 // do, and is four roundings, as those of one large term are in all elements (right sums of a
 // captured layer had 0.6 in a channel). Of fewer elements it is not known how many are independent.
-constexpr Sought kFaint = {Structure::Form::factor, 1.0 / 4, 4, 64};
 // Of right sums in other orders, which walk further, it made up to 0.73, and 0.89 in 16 elements,
-// and was up to 11 roundings.
-constexpr Sought kClearly = {Structure::Form::factor, 0.9, 32, 16};
+// and was up to 11 roundings: more is asked first, and then of those alone.
+constexpr Sought kSought[] = {{0.9, 32, 16}, {1.0 / 4, 4, 64}};
 // Groups of right sums in other orders had up to 1.9 times the errors of the others, in units of
-// group_factor (the widest order of one group need not be that of another); those of a part that is
-// wrong alone have more. Groups with more than a quarter of the elements are not judged by the
-// others.
+// group_factor (the widest order of one need not be that of another); a part that is wrong alone
+// has more. Groups of more than a quarter of the elements are not judged by the others.
 constexpr double kMostUneven = 3;
 
 // A pixel that is left out, or there twice, has -1 or 1 but for what rounding adds.
@@ -83,7 +81,7 @@ double dependent_elements(const WgradProblem& pb, const EntryErrors& entries,
     alike[0][at.c * K + at.k] += left;
     alike[1][at.tap * K + at.k] += left;
     alike[2][at.tap * C + at.x] += left;
-    alike[3][(at.tap * Cg + at.c) * Kg + at.in_group] += left;
+    alike[3][(at.tap * Cg + at.c) * Kg + at.k % Kg] += left;
   });
   if (all == 0) return 0;
   double dependent = count / static_cast<double>(different.size());
@@ -113,7 +111,7 @@ std::optional<Resemblance> resemblance(const WgradProblem& pb, const EntryErrors
     if (!(products.share() >= least.share) || bits < kLeastBits) return;
     if (products.size() < 0 && bias == Expected::Bias::smaller) return;
     if (std::fabs(products.size()) < least.size) return;
-    Structure each = {least.form, kind, index, products.size(), bits, ""};
+    Structure each = {Structure::Form::factor, kind, index, products.size(), bits, ""};
     const double dependent = dependent_elements(pb, entries, pattern, each);
     each.bits = products.bits(dependent);
     const bool known = dependent > 0 && products.count / dependent >= least.elements;
@@ -159,24 +157,23 @@ std::optional<Structure> resemblance(const WgradProblem& pb, const EntryErrors& 
 std::optional<Structure> factor_or_digits(const WgradProblem& pb, const EntryErrors& entries,
                                           DType out, Expected::Bias bias, bool wide) {
   if (bias == Expected::Bias::any) return {};
+  const double u = unit_roundoff(accumulator_dtype(pb.dtype));
   const auto half = [&](std::size_t, const EntryError& entry) {
     return std::copysign(rounding_step(out, entry.value) / 2, entry.value);
   };
-  const auto want = [](std::size_t, const EntryError& entry) { return entry.value; };
-  const std::vector<GroupSums<Products>> sums = sums_of(pb, entries, half, want);
-  std::vector<Sought> sought = {kClearly};
-  if (!wide) sought.push_back(kFaint);
-  for (Sought& least : sought) least.form = Structure::Form::digits;
-  const auto digits = resemblance(pb, entries, half, sums[0], sought, bias);
-  for (Sought& least : sought) {
-    least.form = Structure::Form::factor;
-    least.size *= unit_roundoff(accumulator_dtype(pb.dtype));
-  }
-  const auto factor = resemblance(pb, entries, want, sums[1], sought, bias);
-  if (!digits && !factor) return {};
+  const auto rounding = [u](std::size_t, const EntryError& entry) { return u * entry.value; };
+  const std::vector<GroupSums<Products>> sums = sums_of(pb, entries, half, rounding);
+  const auto sought = std::span(kSought).first(wide ? 1 : 2);
+  auto digits = resemblance(pb, entries, half, sums[0], sought, bias);
+  auto factor = resemblance(pb, entries, rounding, sums[1], sought, bias);
   // Both resemble each other; the one that is there leaves less of the errors.
-  return !factor || (digits && digits->share > factor->share) ? digits->structure
-                                                              : factor->structure;
+  if (factor && !(digits && digits->share > factor->share)) {
+    factor->structure.size *= u;
+    return factor->structure;
+  }
+  if (!digits) return {};
+  digits->structure.form = Structure::Form::digits;
+  return digits->structure;
 }
 
 bool is_uneven(const WgradProblem& pb, const EntryErrors& entries) {
@@ -200,7 +197,7 @@ bool is_uneven(const WgradProblem& pb, const EntryErrors& entries) {
 }
 
 PixelSum::PixelSum(const WgradProblem& problem, TaskPool& pool, const EntryErrors& entries)
-    : problem_(problem), pool_(pool), errors_(entries.count), squares_(entries.count) {
+    : problem_(problem), pool_(pool), errors_(entries.count), weights_(entries.count) {
   const auto each = [&](const auto& use) {
     for (std::size_t i = 0; i < entries.count; ++i) {
       const EntryError e = entries.at(i);
@@ -208,18 +205,17 @@ PixelSum::PixelSum(const WgradProblem& problem, TaskPool& pool, const EntryError
     }
   };
   // Units differ from what errors are by one factor, which the errors tell.
-  Products all;
-  double largest = 0;
+  Squares in_units;
+  unit_ = HUGE_VAL;
   each([&](std::size_t, const EntryError& e) {
-    all.add(e.error / e.unit, 1);
-    largest = std::max(largest, e.unit);
+    in_units.add(e.error / e.unit);
+    unit_ = std::min(unit_, e.unit);
   });
-  if (all.count == 0) return;
-  unit_ = largest;
+  rms_ = in_units.rms();
   each([&](std::size_t i, const EntryError& e) {
-    const double unit = e.unit / unit_;
-    errors_[i] = static_cast<float>(e.error / unit_);
-    squares_[i] = static_cast<float>(unit * unit * all.errors / all.count);
+    const double part = unit_ / e.unit;
+    errors_[i] = static_cast<float>(e.error / e.unit * part);
+    weights_[i] = static_cast<float>(part * part);
   });
 }
 
@@ -229,28 +225,23 @@ PixelError PixelSum::line(const Block& block, std::int64_t n, std::int64_t z,
   const WgradProblem& pb = problem_;
   const auto& [ad, ah, aw] = pb.axis;
   const std::int64_t Cg = pb.group_c(), Kg = pb.group_k();
-  std::vector<float> forward(static_cast<std::size_t>(pb.K)), spread(forward.size());
+  std::vector<float> forward(static_cast<std::size_t>(pb.K)), squares(forward.size());
   PixelError worst;
   for (std::int64_t q = block.pixels[3].begin; q < block.pixels[3].end; ++q) {
-    std::fill(forward.begin(), forward.end(), 0.0F);
-    std::fill(spread.begin(), spread.end(), 0.0F);
-    std::vector<double> patch(
-        static_cast<std::size_t>(pb.groups));  // sum x^2 of a group's channels
+    std::ranges::fill(forward, 0.0F);
+    std::ranges::fill(squares, 0.0F);
     for (std::int64_t tap = 0; tap < pb.taps(); ++tap) {
       const auto& [t, r, s] = tap_place(pb, tap);
       const std::int64_t d = input_at(ad, z, t), h = input_at(ah, p, r), w = input_at(aw, q, s);
       if (d < 0 || d >= ad.in || h < 0 || h >= ah.in || w < 0 || w >= aw.in) continue;
       const Scalar* const pixel = x_at<Scalar>(block, n, d, h, w);
       for (std::int64_t c = 0; c < pb.C; ++c) {
-        const double value = to_double(pixel[c * block.x_strides.c]);
-        const std::int64_t group = c / Cg;
-        patch[static_cast<std::size_t>(group)] += value * value;
-        const auto v = static_cast<float>(value);
-        const std::int64_t cell = (tap * Cg + c % Cg) * pb.K + group * Kg;
+        const auto v = static_cast<float>(to_double(pixel[c * block.x_strides.c]));
+        const std::int64_t first = c / Cg * Kg, cell = (tap * Cg + c % Cg) * pb.K + first;
         const float* const e = errors_.data() + cell;
-        const float* const u = squares_.data() + cell;
-        float* const f = forward.data() + group * Kg;
-        float* const g = spread.data() + group * Kg;
+        const float* const u = weights_.data() + cell;
+        float* const f = forward.data() + first;
+        float* const g = squares.data() + first;
         for (std::int64_t k = 0; k < Kg; ++k) {
           f[k] += v * e[k];
           g[k] += v * v * u[k];
@@ -258,16 +249,15 @@ PixelError PixelSum::line(const Block& block, std::int64_t n, std::int64_t z,
       }
     }
     const Scalar* const out = dy_at<Scalar>(block, n, z, p, q);
-    double projection = 0, variance = 0, norm = 0;
+    double projection = 0, norm = 0;
     for (std::int64_t k = 0; k < pb.K; ++k) {
       const auto at = static_cast<std::size_t>(k);
       const double value = to_double(out[k * block.dy_strides.c]);
       projection += forward[at] * value;
-      variance += spread[at] * value * value;
-      norm += patch[at / static_cast<std::size_t>(Kg)] * value * value;
+      norm += squares[at] * value * value;
     }
     const double times = projection * unit_ / norm;
-    const double spreads = std::fabs(projection) / std::sqrt(variance);
+    const double spreads = std::fabs(projection) / (rms_ * std::sqrt(norm));
     if (!(std::fabs(std::fabs(times) - 1) <= kTimesOff) || !(spreads > worst.spreads)) continue;
     worst = {((n * ad.out + z) * ah.out + p) * aw.out + q, times, spreads};
   }

@@ -1,5 +1,4 @@
-// structure.hpp - errors that have a form which rounding does not give them, however small they
-// are.
+// structure.hpp - errors of a form which rounding does not give them, however small they are.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +58,6 @@ EntryErrors errors_of(std::span<const std::int64_t> indices, const Expected& exp
 // Errors that are looked for, and what they must have at least: their part of the squares of all
 // errors, their size in units of the pattern, and independent elements in a group.
 struct Sought {
-  Structure::Form form = Structure::Form::factor;
   double share = 0, size = 0, elements = 0;
 };
 
@@ -87,8 +85,8 @@ struct PixelError {
   double spreads = 0;       // of that number in right sums
 };
 
-// Projects e = got - want on the terms of each pixel: the forward convolution of x with e, times
-// dy, summed over k, divided by its spread if errors are independent and of these units each.
+// Projects e = got - want on the terms of each pixel, both in units: the forward convolution of x
+// with e, times dy, summed over k, divided by its spread if errors are independent.
 class PixelSum final : public BlockSum {
  public:
   // The errors are the whole gradient's; what is not finite counts as 0.
@@ -106,8 +104,8 @@ class PixelSum final : public BlockSum {
 
   const WgradProblem problem_;
   TaskPool& pool_;
-  std::vector<float> errors_, squares_;  // of units
-  double unit_ = 1;                      // of both
+  double unit_ = 0, rms_ = 0;            // the least unit; of errors in units
+  std::vector<float> errors_, weights_;  // by it: of e/u^2, 1/u^2
   PixelError worst_;
 };
 

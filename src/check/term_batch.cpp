@@ -52,12 +52,10 @@ CONVGRAD_INLINE std::int64_t add_plain(const TermBatch& b, const double* x, floa
 }
 
 template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery, typename Vector>
-CONVGRAD_INLINE std::int64_t add_vectors(const TermBatch& batch, const double* values,
-                                         const TermSums& sums, std::int64_t k) {
+CONVGRAD_INLINE std::int64_t add_vectors(TermBatch b, const double* values, TermSums s,
+                                         std::int64_t k) {
   constexpr std::int64_t kStep = kLanes<Vector, double>;
-  const TermBatch b = batch;  // which no store can be taken to change
-  const TermSums s = sums;
-  double x[kPixels] = {};
+  double x[kPixels] = {};  // copies, as of b and s: no store can be taken to change them
   for (int i = 0; i < kPixels; ++i) x[i] = values[i];
   for (; k + kStep <= b.count; k += kStep) {
     TermValues<Vector> v{load<Vector>(s.sum, k), {}, {}, {}, {}, {}};
@@ -92,7 +90,6 @@ CONVGRAD_INLINE void add_terms(const TermBatch& b, const double* x, const TermSu
     k = add_plain<kPixels, Floats4>(b, x, s.plain, k);
     add_plain<kPixels, float>(b, x, s.plain, k);
   }
-  if (b.last) keep_plain_errors(s, b.count);
 }
 
 template <int kPixels, bool kCompensated>
@@ -156,8 +153,7 @@ RoundingScale judge_terms(const TermSums& s, std::int64_t i, const WgradProblem&
                           std::int64_t pixels, const Summation& summation, double& squares) {
   if (s.compensation != nullptr) compensate(s.earlier[i], s.compensation[i]);
   if (std::isfinite(s.squares[i])) squares += s.squares[i];
-  const double off = s.plain_earlier[i] - s.earlier[i];
-  const double plain = std::copysign(std::max(s.plain_error[i], std::fabs(off)), off);
+  const double plain = s.plain_earlier[i] - s.earlier[i];
   return rounding_scale({s.earlier[i], s.terms[i], s.squares[i],
                          mean_walk(problem, pixels, s.walk[i]), plain, s.magnitude[i]},
                         problem.dtype, summation);

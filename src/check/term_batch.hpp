@@ -17,54 +17,33 @@ namespace convgrad {
 // Terms are added eight at a time, so that the sums of an element are loaded and stored once for
 // eight of them. The order of each element's terms is that of the pixels all the same.
 inline constexpr std::int64_t kBatchPixels = 8;
-// A sum on its way is looked at once in so many terms, and after each of them where they are fewer
-// than kLookedAtEach.
+// A sum on its way is looked at once in so many terms, and after each of fewer than kLookedAtEach.
 inline constexpr std::int64_t kLookedAtEach = 1024;
 
-template <typename Doubles>
-using Integers = decltype(Doubles{} < Doubles{});
-
 CONVGRAD_INLINE double size_of(double value) { return std::fabs(value); }
-CONVGRAD_INLINE double if_nonzero(double value) { return value != 0 ? 1 : 0; }
-// Returns error where value is finite, else 0.
-CONVGRAD_INLINE double if_finite(double value, double error) {
-  return value - value == 0 ? error : 0;
+template <typename Doubles>
+CONVGRAD_INLINE Doubles size_of(Doubles value) {
+  for (std::size_t i = 0; i < sizeof value / 8; ++i) value[i] = std::fabs(value[i]);
+  return value;
 }
 CONVGRAD_INLINE double product_error(double x, double y, double product) {
   return __builtin_fma(x, y, -product);
 }
 template <typename Doubles>
-CONVGRAD_INLINE Doubles size_of(Doubles value) {
-  return (Doubles)((Integers<Doubles>)value & (Integers<Doubles>{} + INT64_MAX));
-}
-template <typename Doubles>
-CONVGRAD_INLINE Doubles if_nonzero(Doubles value) {
-  return (Doubles)((value != 0) & (Integers<Doubles>)(Doubles{} + 1.0));
-}
-template <typename Doubles>
-CONVGRAD_INLINE Doubles if_finite(Doubles value, Doubles error) {
-  return (Doubles)((value - value == 0) & (Integers<Doubles>)error);
-}
-template <typename Doubles>
 CONVGRAD_INLINE Doubles product_error(double x, Doubles y, Doubles product) {
-  Doubles error;
-  for (std::size_t i = 0; i < sizeof error / 8; ++i) {
-    error[i] = __builtin_fma(x, y[i], -product[i]);
-  }
-  return error;
+  for (std::size_t i = 0; i < sizeof y / 8; ++i) y[i] = __builtin_fma(x, y[i], -product[i]);
+  return y;
 }
 
-// Forms sum + compensation += value and keeps the rounding error of the sum.
+// Forms sum + compensation += value and keeps the rounding error of the sum, unless it overflows.
 inline void add_exactly(double value, double& sum, double& compensation) {
-  const double total = sum + value;
-  if (std::isfinite(total)) {
-    const double part = total - sum;
-    compensation += (sum - (total - part)) + (value - part);
-  }
+  const double total = sum + value, part = total - sum;
+  compensation += (sum - (total - part)) + (value - part);
   sum = total;
 }
 
-// Makes sum the float64 number nearest to sum + compensation, and compensation the rest.
+// Makes sum the float64 number nearest to sum + compensation, and compensation the rest: 0 if the
+// sum overflowed.
 inline void compensate(double& sum, double& compensation) {
   if (!std::isfinite(sum)) compensation = 0;
   const double total = sum + compensation;
@@ -83,16 +62,14 @@ struct TermValues {
   CONVGRAD_INLINE void add(double x, Doubles y) {
     const Doubles product = x * y, total = sum + product;
     if constexpr (kCompensated) {
-      // An infinity has no error that could be added.
       const Doubles part = total - sum;
-      compensation += if_finite(
-          total, product_error(x, y, product) + ((sum - (total - part)) + (product - part)));
+      compensation += product_error(x, y, product) + ((sum - (total - part)) + (product - part));
     }
     sum = total;
     if constexpr (kStatistics) {
       magnitude += size_of(product);
       squares += product * product;
-      terms += if_nonzero(product);
+      terms += product != 0 ? Doubles{} + 1 : Doubles{};
       if constexpr (kEvery) walk += sum * sum;
     }
   }
@@ -115,22 +92,11 @@ struct TermSums {
   double* squares = nullptr;
   double* walk = nullptr;
   double* terms = nullptr;
-  float* plain = nullptr;         // null for float64 data
-  double* plain_error = nullptr;  // the largest |plain - sum| at the end of a batch
+  float* plain = nullptr;  // null for float64 data
   // sum and plain were this when they were restarted; batches leave it alone.
   double* earlier = nullptr;
   double* plain_earlier = nullptr;
 };
-
-// Looks at the plain sums; in float64 they are off by what their compensations say.
-CONVGRAD_INLINE void keep_plain_errors(const TermSums& s, std::int64_t count) {
-  double* const errors = s.plain_error;
-  for (std::int64_t k = 0; k < count; ++k) {
-    const double error = std::fabs(s.plain != nullptr ? static_cast<double>(s.plain[k]) - s.sum[k]
-                                                      : s.compensation[k]);
-    errors[k] = error > errors[k] ? error : errors[k];
-  }
-}
 
 // Forms sums += x[pixel] * dy[pixel][element], with the same bits on every processor.
 void add_batch(const TermBatch& batch, const double* x, const TermSums& sums);

@@ -41,7 +41,8 @@ void Untested::Pattern::add(const Scalar* elements, const std::array<std::int64_
     return axes[axis][static_cast<std::size_t>(box[axis].begin + at)];
   };
   Slice* const channels = &slice(kChannels, 0);
-  const auto add_pixel = [&](const std::array<std::int64_t, 4>& at) {
+  std::array<std::int64_t, 4> at{};
+  const auto add_pixel = [&] {
     const Scalar* from = elements;
     std::uint64_t keys = 0, sum = 0, by_channels = 0;
     for (std::size_t a = 0; a < at.size(); ++a) {
@@ -64,7 +65,13 @@ void Untested::Pattern::add(const Scalar* elements, const std::array<std::int64_
       own.sum += by_channels + sum * (keys - own.key);
     }
   };
-  for_places({box[0].size(), box[1].size(), box[2].size(), box[3].size()}, add_pixel);
+  for (at[0] = 0; at[0] < box[0].size(); ++at[0]) {
+    for (at[1] = 0; at[1] < box[1].size(); ++at[1]) {
+      for (at[2] = 0; at[2] < box[2].size(); ++at[2]) {
+        for (at[3] = 0; at[3] < box[3].size(); ++at[3]) add_pixel();
+      }
+    }
+  }
 }
 
 void Untested::Pattern::say(const std::string& name, std::vector<std::string>& texts) const {

@@ -16,8 +16,7 @@ namespace {
 // So many entries of a group that fails are looked at, to rule out other orders.
 constexpr std::size_t kLooked = 64;
 // One in 10^15 normal numbers, which the errors of right sums are about, is beyond that. A pixel
-// that is left out has the root of the number of elements, where its terms are of the size of the
-// errors.
+// that is left out has the root of the number of elements, if its terms are as large as errors.
 constexpr double kMostPixelSpreads = 8;
 // Digits that adders cut off are at least that part of what is granted: 0.33 to 0.75 where 3xTF32
 // was simulated (tests/cli/test_orders.py does it), of data of one sign and of both.
@@ -33,6 +32,10 @@ constexpr double kOfOneSign = 2.66;
 // So many multiply-adds are spent at what may be right.
 constexpr double kSecondLookBudget = 0x1p27;
 
+Diagnosis diagnosed(const Suspect& suspect, const Images& images, double multiply_adds) {
+  return diagnose(suspect, images, multiply_adds, HUGE_VAL, true);
+}
+
 // Takes a second look at gradients whose errors are too large for the order n, z, p, q.
 struct SecondLook {
   using Positions = std::vector<std::size_t>;  // in the arrays of the gradients
@@ -42,7 +45,7 @@ struct SecondLook {
   const Expected& expected;
   const Rules& rules;
   Passes& passes;
-  std::vector<PixelPart> parts = {};
+  std::vector<Wave> waves = {};
   bool alike = false;  // terms are, of some group that was looked at
 
   // Returns the verdicts of the first look, with what other orders or adders explain.
@@ -50,22 +53,17 @@ struct SecondLook {
     const std::vector<std::size_t> open = open_verdicts(subjects, verdicts);
     if (open.empty()) return {std::move(verdicts), {}};
     Expected wide = expected;
-    std::vector<OrderWalk> walks;
+    // Large sums of one sign lose more than they gain: a factor near 1 is no fault there.
+    wide.bias = Expected::Bias::any;
     std::size_t known = 0;
-    do {  // Other groups may walk by other parts than those that failed first.
-      known = parts.size();
-      walks = walks_of(indices);
-      wide.scales = widened(expected.scales, walks, alike);
+    do {  // Other groups may walk by other waves than those that failed first.
+      known = waves.size();
+      wide.scales = widened(expected.scales, walks_of(indices));
       for (const std::size_t i : open) {
         const GroupError worst = compare_wide(subjects[i], wide).rounding->worst;
-        if (!(worst.score() <= kWellExplained)) find_parts(looked_at(worst));
+        if (!(worst.score() <= kWellExplained)) find_waves(looked_at(worst));
       }
-    } while (parts.size() > known);
-    wide.scales = widened(expected.scales, walks, false);
-    // The order n, z, p, q may be lucky with terms that are alike, where others are not.
-    const bool all_match = std::ranges::all_of(
-        open, [&](std::size_t i) { return compare_wide(subjects[i], wide).match(); });
-    if (alike && !all_match) wide.scales = widened(expected.scales, walks, true);
+    } while (waves.size() > known);
     bool explained = false;
     for (const std::size_t i : open) {
       const Subject& subject = subjects[i];
@@ -81,6 +79,7 @@ struct SecondLook {
       verdicts[i].comparison = std::move(comparison);
     }
     if (!explained) return {std::move(verdicts), {}};
+    wide.bias = expected.bias;
     return {std::move(verdicts), std::move(wide)};
   }
 
@@ -94,7 +93,7 @@ struct SecondLook {
       if (!c.rounding || c.match()) continue;
       // A fault that leaves no more than the order n, z, p, q makes tells more than an order.
       if (rules.any_order && !c.structure && is_ordered_at(subjects[i], c.rounding->worst) &&
-          !is_known_fault(subjects[i])) {
+          found_by(diagnosed, subjects[i], expected).findings.empty()) {
         open.push_back(i);
       } else {
         verdicts[i].cut = cut_by_adders(subjects[i]);
@@ -106,18 +105,12 @@ struct SecondLook {
   // Tells whether an order explains some entries of a group.
   bool is_ordered_at(const Subject& subject, const GroupError& group) {
     const Positions some = looked_at(group);
-    find_parts(some);
-    if (parts.empty()) return false;
+    find_waves(some);
+    if (waves.empty()) return false;
     const std::vector<double> scales = picked(std::span(expected.scales), some);
-    return compare(subject, some, widened(scales, walks_of(indices_at(some)), alike)).match();
+    return compare(subject, some, widened(scales, walks_of(indices_at(some)))).match();
   }
 
-  // Returns so many of them at most, spread evenly.
-  static Positions spread(const Positions& positions, std::size_t most) {
-    Positions some = spread_positions(positions.size(), most);
-    for (std::size_t& at : some) at = positions[at];
-    return some;
-  }
   std::vector<std::int64_t> indices_at(std::span<const std::size_t> positions) const {
     std::vector<std::int64_t> result;
     result.reserve(positions.size());
@@ -132,44 +125,41 @@ struct SecondLook {
       if (group_of(group.kind, of) == static_cast<std::size_t>(group.index)) inside.push_back(at);
     };
     visit_entries(problem, indices, expected.values.size(), add);
-    return spread(inside, kLooked);
+    Positions some = spread_positions(inside.size(), kLooked);
+    for (std::size_t& at : some) at = inside[at];
+    return some;
   }
 
-  // Finds the parts of the pixels by which these entries may be summed, beside those of before.
-  void find_parts(const Positions& positions) {
-    const std::size_t most = TermLayout::entries_for(problem, passes.memory);
-    TermLayout layout(problem, passes.pool, indices_at(spread(positions, most)), passes.memory);
-    passes.run(layout, TermLayout::memory_bytes(problem, passes.memory));
-    for (const PixelPart& part : layout.parts()) {
-      if (std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
+  // Finds the waves by which these entries may be summed, beside those of before.
+  void find_waves(const Positions& positions) {
+    TermLayout layout(problem, passes.pool, indices_at(positions), passes.memory);
+    passes.run(layout, layout.memory_bytes());
+    for (const Wave& wave : layout.waves()) {
+      if (std::ranges::find(waves, wave) == waves.end()) waves.push_back(wave);
     }
+    waves.resize(std::min(waves.size(), TermLayout::kMostWaves));
     alike = alike || layout.are_alike();
-    parts.resize(std::min(parts.size(), TermLayout::kMostParts));
   }
 
   std::vector<OrderWalk> walks_of(std::span<const std::int64_t> at) {
-    PartSum sum(problem, passes.pool, at, parts, rules.summation);
+    WaveSum sum(problem, passes.pool, at, waves, rules.summation);
     passes.run(sum, sum.memory_bytes());
     return sum.walks();
   }
 
-  std::vector<double> widened(std::vector<double> scales, const std::vector<OrderWalk>& walks,
-                              bool of_alike) const {
+  std::vector<double> widened(std::vector<double> scales,
+                              const std::vector<OrderWalk>& walks) const {
     for (std::size_t i = 0; i < scales.size(); ++i) {
       const auto& [walk, terms] = walks[i];
       scales[i] =
-          std::max(scales[i], walk_scale(terms, walk, of_alike, problem.dtype, rules.summation));
+          std::max(scales[i], walk_scale(terms, walk, alike, problem.dtype, rules.summation));
     }
     return scales;
   }
 
-  // Large sums of one sign lose more than they gain: a factor near 1 is no fault there.
-  Comparison compare_wide(const Subject& subject, Expected& wide) const {
-    const Expected::Bias bias = std::exchange(wide.bias, Expected::Bias::any);
-    Comparison comparison =
-        compare_gradients(problem, subject.dtype, indices, subject.values, wide, rules.tolerance);
-    wide.bias = bias;
-    return comparison;
+  Comparison compare_wide(const Subject& subject, const Expected& wide) const {
+    return compare_gradients(problem, subject.dtype, indices, subject.values, wide,
+                             rules.tolerance);
   }
 
   // Returns the summation by tensor cores whose cut digits explain some entries: most errors make
@@ -208,7 +198,7 @@ struct SecondLook {
         cut.longest_sum = longest *= 2;
       } while (longest < term_count(problem) && !explains(cut));
     }
-    if (!explains(cut) || inputs_were_rounded(subject, expected)) return {};
+    if (!explains(cut) || found_by(rounded_inputs, subject, expected)) return {};
     return cut;
   }
 
@@ -221,39 +211,28 @@ struct SecondLook {
                              picked(subject.values, positions), some, rules.tolerance);
   }
 
-  // What is spent at what may be right.
-  double budget() const {
+  // Returns what is found in a gradient, or nothing where it cannot be looked for.
+  template <typename Found>
+  Found found_by(Found (*look)(const Suspect&, const Images&, double), const Subject& subject,
+                 const Expected& by) const {
+    Found found;
+    if (!passes.images) return found;
     const auto entries = static_cast<double>(expected.values.size());
-    return std::max(kSecondLookBudget, entries * static_cast<double>(term_count(problem)));
-  }
-  // Has the faults of a gradient looked for, where that can be.
-  void search(const Subject& subject, const Expected& by,
-              const std::function<void(const Suspect&)>& use) {
-    if (!passes.images) return;
-    with_own_part(problem, subject, indices, by, rules.summation.factor, use);
-  }
-  std::optional<Structure> inputs_were_rounded(const Subject& subject, const Expected& by) {
-    std::optional<Structure> found;
-    search(subject, by, [&](const Suspect& suspect) {
-      found = rounded_inputs(suspect, *passes.images, budget());
-    });
+    const double budget =
+        std::max(kSecondLookBudget, entries * static_cast<double>(term_count(problem)));
+    with_own_part(problem, subject, indices, by, rules.summation.factor,
+                  [&](const Suspect& suspect) { found = look(suspect, *passes.images, budget); });
     return found;
-  }
-  bool is_known_fault(const Subject& subject) {
-    Diagnosis found;
-    search(subject, expected, [&](const Suspect& suspect) {
-      found = diagnose(suspect, *passes.images, budget(), HUGE_VAL, true);
-    });
-    return !found.findings.empty();
   }
 
   // Looks for structure in errors whose size the wide scales allow.
   std::optional<Structure> structure_of(const Subject& subject, const EntryErrors& errors,
                                         const Expected& wide) {
-    const Expected::Bias bias = wide.bias;
-    if (bias == Expected::Bias::any) return {};
-    if (auto seen = factor_or_digits(problem, errors, subject.dtype, bias, true)) return seen;
-    if (auto inputs = inputs_were_rounded(subject, wide)) return inputs;
+    if (expected.bias == Expected::Bias::any) return {};
+    if (auto seen = factor_or_digits(problem, errors, subject.dtype, expected.bias, true)) {
+      return seen;
+    }
+    if (auto inputs = found_by(rounded_inputs, subject, wide)) return inputs;
     if (!indices.empty()) return {};
     PixelSum sum(problem, passes.pool, errors);
     passes.run(sum, 8 * static_cast<std::int64_t>(errors.count));

@@ -48,7 +48,8 @@ std::vector<double> faulty_values(const Case& c, const Fault& fault,
   for (std::int64_t i = 0; i < c.pb.dw_count(); ++i) {
     wanted.push_back({&fault.reading, fault.terms(c.pb, i)});
   }
-  std::vector<EntrySum> sums = sums_of(wanted, {image_plan(c.pb, block_bytes), source, pool});
+  std::vector<EntrySum> sums =
+      sums_of(wanted, {image_plan(c.pb, block_bytes), source, pool}, false);
   std::vector<double> values;
   for (const double value : expected_of(c.pb, {}, sums).values) {
     values.push_back(rounded(c.pb.out_dtype, value));

@@ -50,35 +50,27 @@ void sum_of(const WgradProblem& pb, const void* x, const void* dy, BlockSum& sum
 }
 
 std::vector<OrderWalk> walks_of(const WgradProblem& pb, const std::vector<std::int64_t>& indices,
-                                const std::vector<PixelPart>& parts, const void* x, const void* dy,
+                                const std::vector<Wave>& waves, const void* x, const void* dy,
                                 std::int64_t block_bytes = 0, const Summation& summation = {}) {
   TaskPool pool(2);
-  PartSum sum(pb, pool, indices, parts, summation);
+  WaveSum sum(pb, pool, indices, waves, summation);
   sum_of(pb, x, dy, sum, block_bytes);
   return sum.walks();
 }
 
-std::vector<PixelPart> parts_of(const WgradProblem& pb, const std::vector<std::int64_t>& indices,
-                                const void* x, const void* dy,
-                                std::int64_t memory = std::int64_t{1} << 30) {
+std::vector<Wave> waves_of(const WgradProblem& pb, const std::vector<std::int64_t>& indices,
+                           const void* x, const void* dy,
+                           std::int64_t memory = std::int64_t{1} << 30) {
   TaskPool pool(2);
   TermLayout layout(pb, pool, indices, memory);
   sum_of(pb, x, dy, layout);
-  return layout.parts();
+  return layout.waves();
 }
 
 std::vector<std::int64_t> all_of(const WgradProblem& pb) {
   std::vector<std::int64_t> indices(static_cast<std::size_t>(pb.dw_count()));
   std::iota(indices.begin(), indices.end(), 0);
   return indices;
-}
-
-bool inside(const std::array<Range, 4>& box, const Term& t) {
-  const std::array<std::int64_t, 4> at = {t.n, t.z, t.p, t.q};
-  for (std::size_t a = 0; a < 4; ++a) {
-    if (at[a] < box[a].begin || at[a] >= box[a].end) return false;
-  }
-  return true;
 }
 
 // The mean square of a sum on its way, of terms sorted by a key, in the order n, z, p, q otherwise.
@@ -94,7 +86,7 @@ double walk_by(std::vector<Term> terms, const std::function<double(const Term&)>
 
 }  // namespace
 
-TEST_CASE("sums over waves and boxes are those of the definition") {
+TEST_CASE("sums over waves are those of the definition") {
   Thinned thinned;
   for (const ProblemSpec& spec : basic_problems()) {
     const WgradProblem pb = make(spec, DType::f32, true);
@@ -102,31 +94,25 @@ TEST_CASE("sums over waves and boxes are those of the definition") {
     CAPTURE(describe(pb));
     const auto x = filled(DType::f32, pb.x_count(), Fill::normal, 1);
     const auto dy = filled(DType::f32, pb.dy_count(), Fill::normal, 2);
-    const std::int64_t D = pb.axis[0].out, P = pb.axis[1].out, Q = pb.axis[2].out;
-    const std::vector<PixelPart> parts = {
-        {true, {.5, 0, .25, 1.0 / 3}, {}},
-        {false, {}, {Range{0, (pb.N + 1) / 2}, {0, D}, {P / 2, P}, {0, (Q + 1) / 2}}}};
     // Some of the entries, of every tap and channel: the loops over their terms take the time.
     std::vector<std::int64_t> indices;
     for (std::int64_t i = 0; i < pb.dw_count(); i += 1 + pb.dw_count() / 64) indices.push_back(i);
-    for (const PixelPart& part : parts) {
-      const std::vector<OrderWalk> walks = walks_of(pb, indices, {part}, x.data(), dy.data());
-      const std::vector<OrderWalk> tiled = walks_of(pb, indices, {part}, x.data(), dy.data(), 1);
-      const std::vector<OrderWalk> all = walks_of(pb, {}, {part}, x.data(), dy.data());
+    for (const Wave& wave : {Wave{.5, 0, .25, 1.0 / 3}, Wave{0, .2, .7, .01}, Wave{}}) {
+      const std::vector<OrderWalk> walks = walks_of(pb, indices, {wave}, x.data(), dy.data());
+      const std::vector<OrderWalk> tiled = walks_of(pb, indices, {wave}, x.data(), dy.data(), 1);
+      const std::vector<OrderWalk> all = walks_of(pb, {}, {wave}, x.data(), dy.data());
       for (std::size_t i = 0; i < walks.size(); ++i) {
         const std::vector<Term> terms =
             terms_of(pb, indices[i], reinterpret_cast<const float*>(x.data()),
                      reinterpret_cast<const float*>(dy.data()));
         std::complex<double> sum = 0;
         for (const Term& t : terms) {
-          const double turns = part.frequency[0] * static_cast<double>(t.n) +
-                               part.frequency[1] * static_cast<double>(t.z) +
-                               part.frequency[2] * static_cast<double>(t.p) +
-                               part.frequency[3] * static_cast<double>(t.q);
-          if (part.is_wave) sum += std::polar(t.value, -2 * std::numbers::pi * turns);
-          if (!part.is_wave && inside(part.box, t)) sum += t.value;
+          const double turns =
+              wave[0] * static_cast<double>(t.n) + wave[1] * static_cast<double>(t.z) +
+              wave[2] * static_cast<double>(t.p) + wave[3] * static_cast<double>(t.q);
+          sum += std::polar(t.value, -2 * std::numbers::pi * turns);
         }
-        CHECK(walks[i].walk == doctest::Approx(std::norm(sum) / (part.is_wave ? 6 : 3)));
+        CHECK(walks[i].walk == doctest::Approx(std::norm(sum) / (wave == Wave{} ? 3 : 4)));
         CHECK(tiled[i].walk == doctest::Approx(walks[i].walk));
         const OrderWalk& same = all[static_cast<std::size_t>(indices[i])];
         CHECK(same.walk == doctest::Approx(walks[i].walk));
@@ -138,7 +124,7 @@ TEST_CASE("sums over waves and boxes are those of the definition") {
   }
 }
 
-TEST_CASE("parts are found by which an order walks far, whichever that is") {
+TEST_CASE("waves are found by which an order walks far, whichever that is") {
   const WgradProblem pb =
       make({"1x1", "conv2d", 30, 1, 2, 1, {{16, 1}, {16, 1}}}, DType::f32, true);
   const auto count = static_cast<std::size_t>(pb.dy_count());
@@ -178,9 +164,9 @@ TEST_CASE("parts are found by which an order walks far, whichever that is") {
       const auto pixel = static_cast<std::int64_t>(i / 2);
       dy[i] = order.first({pixel / 256, 0, pixel / 16 % 16, pixel % 16, 0}) ? 1.0F : -1.0F;
     }
-    const std::vector<PixelPart> parts = parts_of(pb, {0, 1}, positive.data(), dy.data());
+    const std::vector<Wave> waves = waves_of(pb, {0, 1}, positive.data(), dy.data());
     const std::vector<Term> terms = terms_of(pb, 1, positive.data(), dy.data());
-    const double walk = walks_of(pb, {1}, parts, positive.data(), dy.data())[0].walk;
+    const double walk = walks_of(pb, {1}, waves, positive.data(), dy.data())[0].walk;
     const double in_order = walk_by(terms, order.second);
     CAPTURE(&order - orders);
     CHECK(walk > in_order / 4);  // half of what its errors are, of which three times pass
@@ -188,11 +174,11 @@ TEST_CASE("parts are found by which an order walks far, whichever that is") {
   }
 }
 
-TEST_CASE("terms without a pattern have no part") {
+TEST_CASE("terms without a pattern have no wave") {
   const WgradProblem pb = make({"3x3", "conv2d", 9, 3, 4, 1, {{17, 3}, {13, 3}}}, DType::f32, true);
   const auto x = filled(DType::f32, pb.x_count(), Fill::normal, 1);
   const auto dy = filled(DType::f32, pb.dy_count(), Fill::normal, 2);
-  CHECK(parts_of(pb, all_of(pb), x.data(), dy.data()).empty());
+  CHECK(waves_of(pb, all_of(pb), x.data(), dy.data()).empty());
 }
 
 TEST_CASE("turns and bands are found where pixels are more than a layout holds") {
@@ -208,8 +194,8 @@ TEST_CASE("turns and bands are found where pixels are more than a layout holds")
       part += first ? 2 : 0;
     }
     for (const std::int64_t memory : {std::int64_t{1} << 30, std::int64_t{16} << 20}) {
-      const std::vector<PixelPart> parts = parts_of(pb, {0}, x.data(), dy.data(), memory);
-      CHECK(walks_of(pb, {0}, parts, x.data(), dy.data())[0].walk > part * part / 12);
+      const std::vector<Wave> waves = waves_of(pb, {0}, x.data(), dy.data(), memory);
+      CHECK(walks_of(pb, {0}, waves, x.data(), dy.data())[0].walk > part * part / 12);
     }
   }
 }
@@ -217,9 +203,8 @@ TEST_CASE("turns and bands are found where pixels are more than a layout holds")
 TEST_CASE("sums that are restarted walk less far, and terms that are alike are known") {
   const WgradProblem pb = make({"1x1", "conv2d", 64, 1, 1, 1, {{6, 1}, {6, 1}}}, DType::f32, true);
   std::vector<float> x(static_cast<std::size_t>(pb.x_count()), 1.0F), dy(x.size(), 1.0F);
-  const PixelPart whole = {false, {}, {Range{0, 64}, {0, 1}, {0, 6}, {0, 6}}};
   const auto walk = [&](std::int64_t longest) {
-    return walks_of(pb, {0}, {whole}, x.data(), dy.data(), 0, {longest})[0];
+    return walks_of(pb, {0}, {Wave{}}, x.data(), dy.data(), 0, {longest})[0];
   };
   CHECK(walk(0).walk == 2304.0 * 2304 / 3);
   CHECK(walk(576).walk == 576.0 * 576 / 3);

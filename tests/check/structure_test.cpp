@@ -37,8 +37,8 @@ EntryErrors entries_of(const std::vector<double>& errors, const std::vector<doub
 
 std::optional<Structure> found(const std::vector<double>& errors,
                                const std::vector<double>& pattern, Bias bias = Bias::none) {
-  const Sought sought = {Structure::Form::factor, .25, 4 * 0x1p-24, 64};
-  return resemblance(kProblem, entries_of(errors, pattern, 1), pattern, sought, bias);
+  return resemblance(kProblem, entries_of(errors, pattern, 1), pattern, {.25, 4 * 0x1p-24, 64},
+                     bias);
 }
 
 }  // namespace

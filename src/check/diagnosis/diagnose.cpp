@@ -11,8 +11,7 @@ namespace diagnosis {
 namespace {
 
 // These count the entries of each look, of pairs, and of the sample, and the moves that are paired.
-// They bound the time, not what is named: the last look decides, and what 8 or 64 entries rule out
-// is wrong.
+// They bound the time, not what is named: the last look decides, and what others rule out is wrong.
 constexpr std::size_t kLooks[] = {8, 64}, kConfirmed = 4096, kPairLook = 4;
 constexpr std::size_t kSampled = 128, kPairedMoves = 32;
 // So many faults are looked at before the time is.
@@ -77,7 +76,6 @@ class Search {
     const Facts facts = facts_of(images_);
     const List faults = small_ ? roundings(pb) : known_faults(pb, facts);
     images_.before_block = [&] { evidence_.stop_if_late(); };
-    const TermsOf of = [&](const auto& entries) { return terms(entries); };
     const Finder finders[] = {
         {Stage::always, true, [&] { try_found(find_lost_pixels(evidence_, sample)); }},
         {Stage::always, false, [&] { try_parts(faults, Stage::always); }},
@@ -86,7 +84,7 @@ class Search {
         {Stage::always, true,
          [&] { keep(find_partials(judge_, sample, settled() || rounded_once())); }},
         {Stage::unsettled, true, [&] { try_found(find_alternatives(evidence_, sample)); }},
-        {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, of)); }},
+        {Stage::unfitted, true, [&] { keep(find_winograd(judge_, sample, images_)); }},
         {Stage::unfitted, false, [&] { try_parts(block_scales(pb, facts), Stage::unfitted); }},
         {Stage::unfitted, false, [&] { try_pairs(faults); }}};
     for (const Finder& finder : finders) {
@@ -116,11 +114,6 @@ class Search {
   void keep(const std::optional<Finding>& found) {
     ++result_.tried;
     if (found) fits_.push_back({*found, 0, 1});
-  }
-
-  std::vector<Terms> terms(std::span<const EntryTerms> entries) {
-    budget_ -= cost(entries.size());
-    return terms_of(entries, images_);
   }
 
   double cost(std::size_t entries) const {
@@ -165,13 +158,11 @@ class Search {
     const Reading own = plain_reading(evidence_.problem());
     if (!fit->only.empty() && f.reading.axis != own.axis && evidence_.in_some_taps()) return;
     const std::size_t faults = fit->parts.size() + static_cast<std::size_t>(plain ? 0 : f.faults);
-    const bool by_itself = f.faults == 1 && rounds(f.reading);
-    Fitting& kept = fits_.emplace_back();
-    kept.finding = finding({f.name, f.text, f.cause, by_itself}, *fit, Certainty::match, at.size());
-    kept.rms = fit->rms;
-    kept.complexity = 2 * faults + (fit->only.empty() ? 0 : 1);
-    kept.rare = f.rare;
-    kept.rounds_result = std::ranges::any_of(fit->parts, &Fit::Part::rounds);
+    const bool only_rounds = f.faults == 1 && f.name.ends_with("_precision");
+    fits_.push_back(
+        {finding({f.name, f.text, f.cause, only_rounds}, *fit, Certainty::match, at.size()),
+         fit->rms, 2 * faults + (fit->only.empty() ? 0 : 1), f.rare,
+         std::ranges::any_of(fit->parts, &Fit::Part::rounds)});
     if (fit->parts.empty()) reported_.push_back(f);
   }
 
@@ -259,12 +250,9 @@ class Search {
     }
     moves.resize(std::min(moves.size(), kPairedMoves));
     List pairs;
-    // The likeliest of both come first. A move goes with any reading; two readings do not go
-    // together.
-    for (std::size_t rank = 0; rank < 4 * moves.size() + others.size(); ++rank) {
-      for (std::size_t m = 0; m < moves.size() && 4 * m <= rank; ++m) {
-        if (rank - 4 * m >= others.size()) continue;
-        const Fault &move = moves[m], &other = others[rank - 4 * m];
+    // A move goes with any reading; two readings do not go together.
+    for (const Fault& other : others) {
+      for (const Fault& move : moves) {
         Fault& pair = pairs.emplace_back(other);
         pair.name = move.name + "+" + other.name;
         pair.text = move.text + ", and " + other.text;
@@ -293,7 +281,8 @@ class Search {
     for (const std::size_t position : sample.at) {
       wanted.push_back(entry_terms(evidence_.problem(), evidence_.index(position)));
     }
-    if (!wanted.empty()) sample.terms = terms(wanted);
+    budget_ -= cost(wanted.size());
+    if (!wanted.empty()) sample.terms = terms_of(wanted, images_);
     return sample;
   }
 

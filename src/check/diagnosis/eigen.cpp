@@ -48,8 +48,7 @@ double block_sum(const Terms& terms, DType type, InBlock how, std::size_t begin,
   return rounded(type, sums[0] + sums[1]);
 }
 
-// Adds parts three at a time to the first: in pairs, but for the last elements of a gradient, which
-// fill no vector.
+// Adds parts three at a time to the first: in pairs, but for elements that fill no vector.
 double total_of(std::span<const double> parts, DType type, bool pairs) {
   const auto add = [type](double a, double b) { return rounded(type, a + b); };
   double total = parts[0];
@@ -103,7 +102,7 @@ bool is_eigens(const Evidence& evidence, const Sample& sample, const EigenSplit&
     if (add_steps(evidence, at, evidence.problem().dtype, steps))
       ways += std::log2(static_cast<double>(sums.size()));
   }
-  return chance_bits(steps) - ways > kEigenBits + kLeastBits;
+  return bits_told(steps, kByChance) - ways > kEigenBits + kLeastBits;
 }
 
 // Returns the terms in the order of the pixels of x that they see, images last, with zeros where

@@ -22,21 +22,23 @@ double last_bit(double value) {
   return std::ldexp(1.0, exponent - 53 + std::countr_zero(bits));
 }
 
-// So much of a place must be seen to be wrong; scripts/measure_diagnosis says the same with 0.05.
-constexpr double kLeastSeen = 0.25;
-// So much, where single entries show another place: test_one_rounding_in_one_place fails with 1.
-constexpr double kMostSeen = 0.75;
 constexpr std::size_t kMostChosen = 4096;
 // Half of normal numbers are smaller than that times their root mean square.
 constexpr double kMedian = 0.6745;
 
-// Tells whether the errors of a tap, a channel or all are too large for ones that usually have that
-// size.
+// Tells whether the errors of a tap, a channel or all are larger than usual ones may be.
 bool are_large(const Squares& errors, double usual = 1) {
   return errors.rms() > kSlack * group_factor(errors.count) * usual;
 }
 
 }  // namespace
+
+double median(std::vector<double> numbers) {
+  if (numbers.empty()) return 0;
+  const auto middle = numbers.begin() + std::ssize(numbers) / 2;
+  std::nth_element(numbers.begin(), middle, numbers.end());
+  return *middle;
+}
 
 Evidence::Evidence(const Suspect& suspect, double seconds)
     : suspect_(suspect), seconds_(seconds), all_(size()) {
@@ -91,10 +93,8 @@ bool Evidence::is_even() const {
   const GroupSums<Squares> groups = groups_of(errors);
   std::erase_if(errors, [](double error) { return std::isnan(error); });
   if (errors.empty()) return false;
-  const auto middle = errors.begin() + std::ssize(errors) / 2;
-  std::nth_element(errors.begin(), middle, errors.end());
-  const double usual = *middle / kMedian;
-  return *std::max_element(middle, errors.end()) <= kWrong * usual &&
+  const double usual = median(errors) / kMedian;
+  return std::ranges::max(errors) <= kWrong * usual &&
          !groups.any([&](const Squares& group) { return are_large(group, usual); });
 }
 
@@ -113,30 +113,21 @@ double Evidence::scale(std::size_t at) const {
 
 void Evidence::find_where() {
   std::vector<Marked> marks;
+  const auto set_where = [&] {
+    where_ = place_of(problem(), marks);
+    inside_.clear();
+    for (const Marked& m : marks) inside_.push_back(m.mark == Mark::in);
+  };
   for (const std::size_t at : all_) {
     marks.push_back({index(at), errors_[at] > kWrong   ? Mark::in
                                 : errors_[at] > kRight ? Mark::either
                                                        : Mark::out});
-    inside_.push_back(marks[at].mark == Mark::in);
   }
-  where_ = place_of(problem(), marks);
-  const bool found = where_.pattern && !where_.text.empty();
-  const double seen = mark_planes(marks);
-  if (seen < kLeastSeen) return;
-  const Place by_planes = place_of(problem(), marks);
-  // Where a few entries look right by chance, the planes say in fewer words what is wrong, if any
-  // do.
-  const bool better = !by_planes.everything && !by_planes.text.empty() && seen >= kMostSeen &&
-                      by_planes.bits < where_.bits;
-  if (found && !better) return;
-  for (const std::size_t at : all_) inside_[at] = marks[at].mark == Mark::in;
-  where_ = by_planes;
-}
-
-// If single entries do not show the place, planes do: it is where those of the tap and both
-// channels are wrong. Returns how much of it is seen to be wrong, or 0 where the other entries do
-// not look right together: then the place does not hold all of the fault.
-double Evidence::mark_planes(std::vector<Marked>& marks) const {
+  set_where();
+  if (where_.pattern && !where_.text.empty()) return;
+  // If single entries do not show the place, planes do: it is where those of the tap and both
+  // channels are wrong, if so much of it is seen and the other entries look right together.
+  constexpr double kLeastSeen = 0.25;  // scripts/measure_diagnosis says the same with 0.05
   const GroupSums<Squares> planes = groups_of(errors_);
   Squares others;
   double in = 0, seen = 0;
@@ -148,8 +139,7 @@ double Evidence::mark_planes(std::vector<Marked>& marks) const {
     seen += wrong && errors_[at] > kSlack ? 1 : 0;
     if (!wrong) others.add(errors_[at]);
   });
-  if (are_large(others)) return 0;
-  return in > 0 ? seen / in : 1;
+  if (!are_large(others) && seen >= kLeastSeen * in) set_where();
 }
 
 Positions Evidence::choose(std::size_t count) const {

@@ -19,6 +19,9 @@ inline constexpr double kSlack = Tolerance{}.slack;
 // Scales are standard deviations: 8 of them are chance in one of 10^15.
 inline constexpr double kWrong = 25.4, kRight = 8;
 
+// Returns the number in the middle, or 0 of none.
+double median(std::vector<double> numbers);
+
 // Entries of the suspect are named by their positions in its arrays.
 using Positions = std::vector<std::size_t>;
 
@@ -81,7 +84,6 @@ class Evidence {
 
  private:
   void find_where();
-  double mark_planes(std::vector<Marked>& marks) const;
   void draw();
 
   const Suspect& suspect_;

@@ -8,6 +8,11 @@ namespace {
 
 using Change = std::function<void(SpatialAxis&)>;
 
+Axes spatial_axes(const WgradProblem& pb) {
+  const int rank = pb.spatial_rank();
+  return rank > 2 ? Axes{0, 1, 2} : rank > 1 ? Axes{1, 2} : Axes{2};
+}
+
 // Returns "1,2", one field of some axes.
 std::string fields_text(const Reading& reading, const Axes& axes,
                         std::int64_t SpatialAxis::*field) {
@@ -105,7 +110,7 @@ struct Faults : FaultList {
     const auto field = of.field;
     const std::string name = of.name;
     const auto used = [&](const SpatialAxis& a) { return a.*field != of.none; };
-    for (const Axes& axes : all_first(used)) {
+    for (const Axes& axes : subsets(pb, used)) {
       add_values(of, name + "_ignored", "", of.ignored, axes,
                  [&](SpatialAxis& a) { a.*field = of.none; });
     }
@@ -122,19 +127,12 @@ struct Faults : FaultList {
                    [&](SpatialAxis& a) { a.*field = value; });
       }
     }
-    for (const Axes& axes : all_first(is_wide)) {
+    for (const Axes& axes : subsets(pb, is_wide)) {
       for (const int step : {1, -1}) {
         add_values(of, name + "_off_by_one", "", step > 0 ? of.more : of.less, axes,
                    [&](SpatialAxis& a) { a.*field += step; });
       }
     }
-  }
-
-  // Returns sets of axes, all of them first, as that is the likeliest.
-  std::vector<Axes> all_first(const std::function<bool(const SpatialAxis&)>& useful) const {
-    std::vector<Axes> sets = subsets(pb, useful);
-    std::ranges::reverse(sets);
-    return sets;
   }
 
   void add_attributes() {
@@ -153,7 +151,7 @@ struct Faults : FaultList {
                                other};
     // Only the padding before moves taps; the one after decides the output's extent alone.
     const auto uneven = [](const SpatialAxis& a) { return a.pad_before != a.pad_after; };
-    for (const Axes& axes : all_first(uneven)) {
+    for (const Axes& axes : subsets(pb, uneven)) {
       add_values(padding, "padding_swapped", "the padding after is put before: ", other, axes,
                  [](SpatialAxis& a) { a.pad_before = a.pad_after; });
     }
@@ -200,13 +198,11 @@ struct Faults : FaultList {
     // Groups of the gradient only move; those of a tensor meet other groups, which takes new sums.
     const std::vector<Numbering> x = numberings(pb.groups, pb.C);
     const std::vector<Numbering> dy = numberings(pb.groups, pb.K);
-    for (const Numbering& n : dy) {
-      add_moved("group_order", cat("its groups are ", n.first), "",
-                [pb = pb, map = n.second](std::int64_t index) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      add_moved("group_order", cat("its groups are ", dy[i].first), "",
+                [pb = pb, map = dy[i].second](std::int64_t index) {
                   return index / pb.K * pb.K + map(index % pb.K);
                 });
-    }
-    for (std::size_t i = 0; i < x.size(); ++i) {
       for (const auto& [of_x, of_dy, which] : {std::tuple{true, false, "input"},
                                                {false, true, "out_backprop"},
                                                {true, true, "input and out_backprop"}}) {
@@ -221,7 +217,8 @@ struct Faults : FaultList {
       for (const bool last : {true, false}) {
         if (pb.axis[a].in < 2) continue;
         Reading reading = plain;
-        last ? --reading.in[a].end : ++reading.in[a].begin;
+        const std::int64_t line = last ? pb.axis[a].in - 1 : 0;
+        reading.left_out[a] = {line, line + 1};
         add("line_left_out",
             cat("the ", last ? "last " : "first ", kLines[a], " of input is left out"),
             "a loop that ends too early, or a mask that is one off", reading);
@@ -231,11 +228,6 @@ struct Faults : FaultList {
 };
 
 }  // namespace
-
-Axes spatial_axes(const WgradProblem& pb) {
-  const int rank = pb.spatial_rank();
-  return rank > 2 ? Axes{0, 1, 2} : rank > 1 ? Axes{1, 2} : Axes{2};
-}
 
 std::vector<Axes> subsets(const WgradProblem& pb,
                           const std::function<bool(const SpatialAxis&)>& useful) {
@@ -249,14 +241,15 @@ std::vector<Axes> subsets(const WgradProblem& pb,
     const auto is_useful = [&](std::size_t a) { return useful(pb.axis[a]); };
     if (std::ranges::all_of(axes, is_useful)) result.push_back(axes);
   }
-  std::ranges::stable_sort(result, {}, [](const Axes& axes) { return axes.size(); });
+  std::ranges::stable_sort(result, std::greater<>(), [](const Axes& axes) { return axes.size(); });
   return result;
 }
 
 std::string axis_names(const Axes& axes) {
+  constexpr const char* kNames[] = {"d", "h", "w"};
   std::string text;
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    text += cat(i == 0 ? "" : i + 1 < axes.size() ? ", " : " and ", kAxisNames[axes[i]]);
+    text += cat(i == 0 ? "" : i + 1 < axes.size() ? ", " : " and ", kNames[axes[i]]);
   }
   return text;
 }
@@ -273,7 +266,8 @@ EntryTerms Fault::terms(const WgradProblem& problem, std::int64_t index) const {
 }
 
 std::vector<Expected> predictions(std::span<const Fault> faults,
-                                  std::span<const std::int64_t> indices, const Images& images) {
+                                  std::span<const std::int64_t> indices, const Images& images,
+                                  bool values_alone) {
   if (faults.empty()) return {};
   const WgradProblem& pb = images.plan.problem;
   std::vector<Wanted> wanted;
@@ -282,7 +276,7 @@ std::vector<Expected> predictions(std::span<const Fault> faults,
       wanted.push_back({&fault.reading, fault.terms(pb, index)});
     }
   }
-  std::vector<EntrySum> sums = sums_of(wanted, images);
+  std::vector<EntrySum> sums = sums_of(wanted, images, values_alone);
   std::vector<Expected> result;
   for (std::size_t f = 0; f < faults.size(); ++f) {
     result.push_back(

@@ -11,12 +11,10 @@
 
 namespace convgrad::diagnosis {
 
-inline constexpr const char* kAxisNames[] = {"d", "h", "w"};
-inline constexpr const char* kLines[] = {"plane", "row", "column"};  // of these axes
+inline constexpr const char* kLines[] = {"plane", "row", "column"};  // of d, h and w
 
-// A fault says what it is, what usually brings it about, and what the gradient becomes. The entry
-// at `index` is then that of the definition at moved(index), summed over other channels or by
-// another reading.
+// A fault says what it is, what usually brings it about, and what the gradient becomes: the entry
+// at `index` is that of moved(index), summed over other channels or by another reading.
 struct Fault {
   using Map = std::function<std::int64_t(std::int64_t)>;
 
@@ -35,7 +33,8 @@ struct Fault {
 
 // Returns what the entries at indices would be by each of the faults, in one pass over x and dy.
 std::vector<Expected> predictions(std::span<const Fault> faults,
-                                  std::span<const std::int64_t> indices, const Images& images);
+                                  std::span<const std::int64_t> indices, const Images& images,
+                                  bool values_alone = false);
 
 // A list of faults, each of which reads in a way of its own.
 struct FaultList {
@@ -47,10 +46,8 @@ struct FaultList {
   void add(const std::string& name, const std::string& text, const std::string& cause,
            const Reading& reading, bool rare = false);
 };
-// Names the spatial axes of an op: 1 and 2, with 0 in front in 3-D, 2 alone in 1-D.
-using Axes = std::vector<std::size_t>;
-Axes spatial_axes(const WgradProblem& problem);
-// Returns every set of axes for which `useful` holds, single ones first.
+using Axes = std::vector<std::size_t>;  // spatial ones
+// Returns every set of axes for which `useful` holds, all of them first, which is the likeliest.
 std::vector<Axes> subsets(const WgradProblem& problem,
                           const std::function<bool(const SpatialAxis&)>& useful);
 std::string axis_names(const Axes& axes);  // "h and w"
@@ -86,6 +83,7 @@ struct Place {
   bool pattern = true;  // a few words say exactly which entries are in
   std::string text;     // "output channels k 48-63 (a whole tile of 16) of tap (1,2)"
   double bits = 0;      // what these words choose among: a list of channels costs more than a range
+  bool is_part() const { return pattern && !everything && !text.empty(); }
 };
 Place place_of(const WgradProblem& problem, const std::vector<Marked>& entries);
 

@@ -32,18 +32,28 @@ void add_of_tensors(FaultList& to, const std::string& name, const char* cause, b
   }
 }
 
-using Scale = std::function<void(TensorReading&, const Facts::Largest&)>;
+using Scale = std::function<void(TensorReading&, const Facts::Largest&, const TreatmentKind&)>;
 
 void add_treatment(FaultList& to, const Facts& facts, const TreatmentKind& kind,
                    const std::string& scaled, const Scale& scale) {
-  const auto text = [&](const Which& which, const Reading&) {
-    return cat(which.are, kind.text, scaled, " before they are multiplied");
-  };
-  add_of_tensors(to, kind.fault, kind.cause, kind.rare, text, [&](TensorReading& t, bool of_x) {
-    t.treatment = kind.treatment;
-    if (scale) scale(t, of_x ? facts.x : facts.dy);
+  const std::string after = scaled + " before they are multiplied";
+  const auto treat = [&](TensorReading& t, bool of_x, const TreatmentKind& by) {
+    t.treatment = by.treatment;
+    if (scale) scale(t, of_x ? facts.x : facts.dy, by);
     return true;
-  });
+  };
+  const auto text = [&](const Which& which, const Reading&) {
+    return cat(which.are, kind.text, after);
+  };
+  add_of_tensors(to, kind.fault, kind.cause, kind.rare, text,
+                 [&](TensorReading& t, bool of_x) { return treat(t, of_x, kind); });
+  // 8-bit training has x in e4m3 and dy in e5m2, scaled alike.
+  if (kind.treatment != Treatment::e4m3) return;
+  Reading mixed = to.plain;
+  treat(mixed.x, true, kind);
+  treat(mixed.dy, false,
+        *std::ranges::find(treatments(), Treatment::e5m2, &TreatmentKind::treatment));
+  to.add(kind.fault, cat(kWhich[0].are, kind.text, " and e5m2", after), kind.cause, mixed, true);
 }
 
 bool has_scale(const TreatmentKind& kind) { return kind.bits > 0 && kind.bits < 5; }
@@ -62,37 +72,17 @@ void add_scaled(FaultList& to, const Facts& facts, const TreatmentKind& kind, co
                             : s.e4m3 ? "a scale in e4m3 (NVFP4)"
                                      : "a scale";
   add_treatment(to, facts, kind, cat(", with ", scale, " for each ", s.each),
-                [&](TensorReading& tensor, const Facts::Largest& largest) {
+                [&](TensorReading& tensor, const Facts::Largest& largest, const TreatmentKind& by) {
                   tensor.by = s.by;
                   tensor.block = s.block;
                   tensor.power = s.power;
-                  tensor.parameter = s.block > 0 ? kind.most : largest.all / kind.most;
+                  tensor.parameter = s.block > 0 ? by.most : largest.all / by.most;
                   if (s.by == Scaled::channels) tensor.scales = largest.channels;
                   if (s.by == Scaled::images) tensor.scales = largest.images;
                   if (s.e4m3) tensor.scales = {largest.all / 448};
                   // A channel of zeros needs none.
-                  for (double& own : tensor.scales) own = own > 0 ? own / kind.most : 1;
+                  for (double& own : tensor.scales) own = own > 0 ? own / by.most : 1;
                 });
-}
-
-// Adds what 8-bit training has: x in e4m3 and dy in e5m2, scaled alike.
-void add_mixed(FaultList& to) {
-  const auto both = [](const Fault& fault, Treatment type) {
-    return fault.reading.x.treatment == type && fault.reading.dy.treatment == type;
-  };
-  const std::vector<Fault> list = to.list;
-  for (const Fault& x : list) {
-    if (!both(x, Treatment::e4m3)) continue;
-    for (const Fault& dy : list) {
-      const TensorReading &like = x.reading.x, &other = dy.reading.dy;
-      const bool alike = like.by == other.by && (like.parameter != 0) == (other.parameter != 0);
-      if (!both(dy, Treatment::e5m2) || !alike) continue;
-      Reading reading = x.reading;
-      reading.dy = other;
-      std::string text = x.text;
-      to.add(x.name, text.insert(text.find("e4m3") + 4, " and e5m2"), x.cause, reading, true);
-    }
-  }
 }
 
 void add_treatments(FaultList& to, const Facts& facts) {
@@ -105,7 +95,6 @@ void add_treatments(FaultList& to, const Facts& facts) {
     add_scaled(to, facts, kind, {Scaled::channels, "channel"});
     add_scaled(to, facts, kind, {Scaled::images, "image"});
   }
-  add_mixed(to);
 }
 
 // Adds wide numbers as sums of short ones: so many bits below the largest number of a channel.
@@ -118,7 +107,8 @@ void add_slices(FaultList& to, const Facts& facts) {
                    .text = text.c_str(),
                    .cause = "float64 or float32 by slices of integers (Ozaki's scheme)",
                    .rare = true},
-                  "", [&](TensorReading& tensor, const Facts::Largest& largest) {
+                  "",
+                  [&](TensorReading& tensor, const Facts::Largest& largest, const TreatmentKind&) {
                     tensor.by = Scaled::channels;
                     tensor.scales = largest.channels;
                     for (double& s : tensor.scales) {
@@ -140,13 +130,11 @@ void add_products(FaultList& to) {
       "products are rounded to bfloat16 before they are added", "a multiplication in bfloat16");
   add(Treatment::f16, "product_precision", "products are rounded to float16 before they are added",
       "a multiplication in float16 (__hmul2)");
-  Reading reading = to.plain;
-  reading.without_low = true;
   if (unit_roundoff(to.pb.dtype) >= 0x1p-17) return;
-  to.add("input_precision",
-         "x and dy are split into two bfloat16 numbers each, and the product of the lower ones is "
-         "left out",
-         "three products of bfloat16 numbers (bf16x3) for one of float32", reading, true);
+  add(Treatment::bf16_three, "input_precision",
+      "x and dy are split into two bfloat16 numbers each, and the product of the lower ones is "
+      "left out",
+      "three products of bfloat16 numbers (bf16x3) for one of float32");
 }
 
 // Adds images that are others', of x and of dy; of x alone where only the order of both matters.
@@ -249,37 +237,31 @@ std::vector<Fault> roundings(const WgradProblem& problem) {
     add_treatment(all, {}, kind, "", nullptr);
   }
   add_products(all);
-  std::erase_if(all.list, [](const Fault& fault) { return !rounds_inputs(fault.reading); });
+  std::erase_if(all.list, [](const Fault& fault) { return fault.name != "input_precision"; });
   return std::move(all.list);
 }
 
 std::vector<Fault> block_scales(const WgradProblem& pb, const Facts& facts) {
-  std::vector<Fault> list;
+  FaultList to = {pb};
   const auto add = [&](const Scales& scales) {
-    FaultList to = {pb};
     for (const TreatmentKind& kind : treatments()) {
       if (!has_scale(kind) || !changes(kind, pb.dtype)) continue;
       add_scaled(to, facts, kind, scales);
       if (scales.power || kind.treatment != Treatment::e2m1) continue;
       add_scaled(to, facts, kind, {scales.by, scales.each, scales.block, false, true});
     }
-    add_mixed(to);
-    std::ranges::move(to.list, std::back_inserter(list));
   };
   for (const std::int64_t size : {16, 32, 64, 128}) {
-    // Blocks of pixels that lie in two images are seen where those are read together.
-    const bool whole = facts.in_one_block ||
-                       (pixels_of(extents_of(pb, true)) % size == 0 && pb.out_pixels() % size == 0);
     for (const bool power : {true, false}) {
       if (size == 16 || size < 2 * std::max(pb.C, pb.K)) {
         add({Scaled::channel_blocks, cat(size, " channels of a pixel"), size, power});
       }
-      if (whole && size < 2 * term_count(pb)) {
+      if (size < 2 * term_count(pb)) {
         add({Scaled::pixel_blocks, cat(size, " pixels of a channel"), size, power});
       }
     }
   }
-  return list;
+  return std::move(to.list);
 }
 
 void add_faults_of_inputs(FaultList& to, const Facts& facts) {

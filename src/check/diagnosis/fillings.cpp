@@ -12,29 +12,10 @@ using Instead = Filling::Instead;
 // To choose one of the parts of the gradient, or one of some types and roundings, costs so many
 // bits; scripts/measure_diagnosis names as many faults with none and with twice as many.
 constexpr double kInsteadBits = 8, kNarrowBits = 4;
-// A grid, and how the fault is named that puts numbers on it.
-struct NamedGrid {
-  Grid grid;
-  Fit::Part part;
-  bool in_place = false;  // in where() alone
-};
-
-// Adds a grid to whose numbers values are rounded or cut off. The suspect's own type may round.
-void add_grid(std::vector<NamedGrid>& to, Grid grid, const std::string& name, bool in_place) {
-  for (const bool cut : {false, true}) {
-    if (grid.own && !cut) continue;
-    grid.cut = cut;
-    const bool upper_half = grid.like == DType::bf16 && grid.part == 1;
-    const char* const cause = !cut         ? "a result that was stored in that type"
-                              : upper_half ? "taking the upper half of a float32"
-                                           : "a conversion that rounds towards 0";
-    const std::string text = cat("it is ", cut ? "cut off" : "rounded", " to ", name, " once");
-    to.push_back({grid, {"result_precision", text, cause, true}, in_place});
-  }
-}
-
-// Finds the types of which all values at some positions are, but not the right ones.
-std::vector<NamedGrid> grids_at(const Evidence& e, Positions positions, bool in_place) {
+// Finds the types of which all values at some positions are, but not the right ones, and returns
+// fillings that round or cut off to them. only: these positions' place, "" for all; in all the
+// suspect's own type may cut off, too.
+std::vector<Filling> grids_at(const Evidence& e, Positions positions, const std::string& only) {
   struct Type {
     const char* name;
     DType like;
@@ -42,8 +23,19 @@ std::vector<NamedGrid> grids_at(const Evidence& e, Positions positions, bool in_
     Treatment treatment;
   };
   const DType out = e.problem().out_dtype;
+  std::vector<Filling> list;
+  const auto add = [&](const Grid& grid, const std::string& name) {
+    const bool upper_half = grid.like == DType::bf16 && grid.part == 1;
+    const char* const cause = !grid.cut    ? "a result that was stored in that type"
+                              : upper_half ? "taking the upper half of a float32"
+                                           : "a conversion that rounds towards 0";
+    const std::string text = cat("it is ", grid.cut ? "cut off" : "rounded", " to ", name, " once");
+    list.push_back({.grid = grid,
+                    .parts = {{"result_precision", text, cause, true}},
+                    .only = only,
+                    .alone = grid.own || !only.empty()});
+  };
   std::erase_if(positions, [&](std::size_t at) { return !std::isfinite(e.got(at)); });
-  std::vector<NamedGrid> list;
   // Types come from the narrowest on, and only the first that holds every value counts.
   for (const Type& type : {Type{"bfloat16", DType::bf16, 1, Treatment::bf16},
                            Type{"float16", DType::f16, 1, Treatment::f16},
@@ -63,26 +55,27 @@ std::vector<NamedGrid> grids_at(const Evidence& e, Positions positions, bool in_
     if (others <= 0.5 * std::max(nonzero, 1.0)) continue;
     // Both have 11 bits; numbers within float16's range do not tell them apart.
     const bool either = type.like == DType::f16 && unit_roundoff(out) < unit_roundoff(DType::f16);
-    add_grid(list, {type.like, type.part}, either ? "float16 or TF32" : type.name, in_place);
+    for (const bool cut : {false, true}) {
+      add({type.like, type.part, cut}, either ? "float16 or TF32" : type.name);
+    }
     break;
   }
-  if (!in_place && unit_roundoff(out) > unit_roundoff(accumulator_dtype(e.problem().dtype))) {
-    add_grid(list, {.like = out, .own = true}, std::string(dtype_name(out)), false);
+  if (only.empty() && unit_roundoff(out) > unit_roundoff(accumulator_dtype(e.problem().dtype))) {
+    add({.like = out, .cut = true, .own = true}, std::string(dtype_name(out)));
   }
   return list;
 }
 
 // A kernel may round in one place what another stores right: a channel, a tap, a tile.
-std::vector<NamedGrid> grids_of(const Evidence& e) {
-  std::vector<NamedGrid> grids = grids_at(e, e.all(), false);
-  if (!grids.empty() || !e.where().pattern || e.where().everything) return grids;
+std::vector<Filling> grids_of(const Evidence& e) {
+  std::vector<Filling> grids = grids_at(e, e.all(), "");
+  if (!grids.empty() || !e.where().is_part()) return grids;
   Positions inside = e.all();
   std::erase_if(inside, [&](std::size_t at) { return !e.is_inside(at); });
-  return inside.empty() ? grids : grids_at(e, std::move(inside), true);
+  return grids_at(e, std::move(inside), e.where().text);
 }
 
-// Lists nothing, parts that are 0, NaN or finite where they should not be, and the place that is
-// wrong.
+// Lists nothing, parts that are wrongly 0, NaN or finite, and the place that is wrong.
 std::vector<Filling> parts_of(const Evidence& e) {
   std::vector<Filling> list(1);
   const auto add = [&](Instead instead, const char* value, const char* name, const char* cause,
@@ -117,7 +110,7 @@ std::vector<Filling> parts_of(const Evidence& e) {
         return !std::isfinite(e.want(at)) && std::isfinite(e.got(at)) ? Mark::in : Mark::out;
       });
   // What is changed in a place alone is said by the fault itself.
-  if (!e.where().everything && e.where().pattern && !e.where().text.empty()) {
+  if (e.where().is_part()) {
     Filling& plain = list.emplace_back();
     plain.instead = Instead::plain;
     plain.bits = std::max(kInsteadBits, e.where().bits);
@@ -131,19 +124,18 @@ std::vector<Filling> parts_of(const Evidence& e) {
 // Each part comes by itself and with numbers of a narrow type; then all of them multiplied.
 std::vector<Filling> fillings_of(const Evidence& evidence) {
   std::vector<Filling> parts = parts_of(evidence), fillings;
-  const std::vector<NamedGrid> grids = grids_of(evidence);
+  const std::vector<Filling> grids = grids_of(evidence);
   for (const bool multiplied : {false, true}) {
     for (Filling& filling : parts) {
       filling.multiplied = multiplied;
       fillings.push_back(filling);
-      for (const NamedGrid& named : grids) {
-        if (multiplied && (named.grid.own || named.in_place)) continue;
-        if (named.in_place && filling.instead != Instead::plain) continue;
+      for (const Filling& of : grids) {
+        if ((multiplied && of.alone) || (!of.only.empty() && of.only != filling.only)) continue;
         Filling& narrow = fillings.emplace_back(filling);
-        narrow.grid = named.grid;
+        narrow.grid = of.grid;
         narrow.bits += kNarrowBits;
-        narrow.parts.push_back(named.part);
-        narrow.alone = narrow.alone || named.grid.own || named.in_place;
+        narrow.parts.push_back(of.parts[0]);
+        narrow.alone = narrow.alone || of.alone;
       }
     }
   }

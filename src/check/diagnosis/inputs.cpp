@@ -6,7 +6,6 @@
 #include "check/diagnosis.hpp"
 #include "check/diagnosis/faults.hpp"
 #include "check/groups.hpp"
-#include "check/rounding.hpp"
 #include "check/sample.hpp"
 
 namespace convgrad {
@@ -20,8 +19,7 @@ constexpr double kLeastPart = 0.2, kMostPart = 4;
 // Errors that are what rounding loses are as large as that, but for what rounding of the sum adds.
 constexpr double kLeastSize = 0.5, kMostSize = 1.5;
 // They look random in each element, so that a few are enough.
-constexpr Sought kSought = {Structure::Form::inputs, 1.0 / 4, kLeastSize, 16};
-constexpr double kMostLeft = 1.0 / 16;  // of the squares; a diagnosis asks for the same
+constexpr Sought kSought = {1.0 / 4, kLeastSize, 16};
 
 // Some entries, spread evenly.
 struct Entries {
@@ -30,17 +28,13 @@ struct Entries {
     for (const std::size_t each : at) indices.push_back(index_at(suspect.indices, each));
     got = picked(suspect.got, at);
     expected = picked(suspect.expected, at);
-    for (std::size_t i = 0; i < at.size() && !suspect.halves.empty(); ++i) {
-      const double rounding = suspect.halves[at[i]] / std::sqrt(3);
-      expected.scales[i] = root_of_squares(expected.scales[i], rounding);
-    }
   }
 
   // Returns what their errors would be by each of the faults.
   std::vector<std::vector<double>> lost_by(const std::vector<Fault>& faults,
                                            const Images& images) const {
     std::vector<std::vector<double>> lost;
-    for (Expected& predicted : diagnosis::predictions(faults, indices, images)) {
+    for (Expected& predicted : diagnosis::predictions(faults, indices, images, true)) {
       lost.push_back(std::move(predicted.values));
       std::ranges::transform(lost.back(), expected.values, lost.back().begin(), std::minus<>());
     }
@@ -55,29 +49,6 @@ struct Entries {
   Expected expected;
 };
 
-// Tells whether what these losses leave of the errors is as large as the errors of right sums, or
-// little of all.
-bool explains(const std::vector<double>& lost, const EntryErrors& errors) {
-  Squares left, all;
-  for (std::size_t i = 0; i < lost.size(); ++i) {
-    const auto& [error, unit, want] = errors.at(i);
-    left.add((error - lost[i]) / unit);
-    all.add(error / unit);
-  }
-  return left.sum <= kMostLeft * all.sum ||
-         left.rms() <= Tolerance().slack * group_factor(left.count);
-}
-
-// Returns the root of the sum of squares of the losses, as a part of that of the errors.
-double part_of(const std::vector<double>& lost, const EntryErrors& errors) {
-  Squares of_lost, all;
-  for (std::size_t i = 0; i < lost.size(); ++i) {
-    of_lost.add(lost[i]);
-    all.add(errors.at(i).error);
-  }
-  return std::sqrt(of_lost.sum / all.sum);
-}
-
 }  // namespace
 
 std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& images,
@@ -88,9 +59,14 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& im
   if (faults.empty()) return {};
   const Entries first(suspect, kFirst);
   const std::vector<std::vector<double>> each = first.lost_by(faults, images);
+  const EntryErrors first_errors = first.errors();
   std::vector<Fault> left;
   for (std::size_t f = 0; f < faults.size(); ++f) {
-    const double part = part_of(each[f], first.errors());
+    Products both;
+    for (std::size_t i = 0; i < first_errors.count; ++i) {
+      both.add(first_errors.at(i).error, each[f][i]);
+    }
+    const double part = std::sqrt(both.pattern / both.errors);
     if (part >= kLeastPart && part <= kMostPart) left.push_back(faults[f]);
   }
   if (left.empty()) return {};
@@ -103,9 +79,10 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Images& im
   for (std::size_t f = 0; f < left.size(); ++f) {
     auto like = resemblance(pb, errors, lost[f], kSought, Expected::Bias::none);
     if (!like || like->kind != GroupKind::all) continue;
-    if (like->size < 0 || like->size > kMostSize || !explains(lost[f], errors)) continue;
+    if (like->size < 0 || like->size > kMostSize) continue;
     if (found && found->bits >= like->bits) continue;
     found = std::move(like);
+    found->form = Structure::Form::inputs;
     found->text = left[f].text;
   }
   return found;

@@ -21,11 +21,9 @@ using Instead = Filling::Instead;
 constexpr double kUnexplained = 1.0 / 16, kUnexplainedAtFirst = 0.5;
 // One element tells at most the bits of a float32.
 constexpr double kMostBits = 24;
-// By chance an error takes at most a quarter of the numbers to the other of a grid that they
-// became.
+// By chance an error takes at most a quarter of numbers to the other of a grid that they became.
 constexpr double kBitsOfSlip = 2;
-// A factor this near 1 is not told from rounding where a result is rounded twice: about a step of
-// bfloat16.
+// A factor this near 1, about a step of bfloat16, is not told from rounding twice.
 constexpr double kFactorSeen = 0.01;
 
 // A known factor is one of about 2^4 that are within reach of what is measured.
@@ -78,26 +76,23 @@ std::vector<Factor> known_factors(const WgradProblem& pb) {
 }
 
 // Says what usually brings a factor about; most numbers have no cause.
-std::string cause_of(double factor) {
-  const double size = std::fabs(factor), inverse = 1 / size;
-  const auto whole = [](double v) { return std::fabs(v - std::round(v)) <= 1e-6 * v; };
+std::string causes_of(double factor) {
+  const double size = std::fabs(factor);
+  const auto whole = [](double v) { return v > 1 && std::fabs(v - std::round(v)) <= 1e-6 * v; };
   int exponent = 0;
   const bool power = std::frexp(size, &exponent) == 0.5 && std::abs(exponent - 1) >= 5;
-  std::string cause;
-  if (factor < 0) cause = "a sign: the gradient of -loss, or an update in place of a gradient";
-  const auto add = [&](const char* more) {
-    cause += (cause.empty() ? "" : "; ") + std::string(more);
+  std::string causes;
+  const auto add = [&](bool is_so, const char* cause) {
+    if (is_so) causes += (causes.empty() ? "" : "; ") + std::string(cause);
   };
-  if (power) {
-    add("a loss scale that was left in, or divided out twice");
-  } else if (size > 1 && size <= kMostAdded && whole(size)) {
-    add("a sum that is added to what was there: beta = 1, backward twice without zeroing, a "
-        "warm-up run, or atomics on a buffer that was not set to 0");
-  } else if (size > 1 && whole(size)) {
-    add("a sum in place of a mean");
-  }
-  if (size < 1 && whole(inverse) && !(power && exponent > 0)) add("a mean in place of a sum");
-  return cause;
+  add(factor < 0, "a sign: the gradient of -loss, or an update in place of a gradient");
+  add(power, "a loss scale that was left in, or divided out twice");
+  add(!power && whole(size) && size <= kMostAdded,
+      "a sum that is added to what was there: beta = 1, backward twice without zeroing, a warm-up "
+      "run, or atomics on a buffer that was not set to 0");
+  add(!power && whole(size) && size > kMostAdded, "a sum in place of a mean");
+  add(whole(1 / size), "a mean in place of a sum");
+  return causes;
 }
 
 double grid_step(const Grid& grid, double value) {
@@ -142,18 +137,15 @@ struct Trial {
   }
 
   // Returns the bits by which an entry that is explained is told from a right one: how often its
-  // error, beyond a part of its value, exceeds what rounding would hide, or what the explanation
-  // leaves.
+  // error, beyond a part of its value, exceeds what rounding hides, or the explanation leaves.
   double told(std::size_t i, const Rest& r, double part) const {
     const std::size_t at = positions[i];
     const double value = factor * predicted.values[i], change = e.got(at) - e.want(at);
     const double error = std::min(
         std::fabs(change), std::fabs(change - part * e.want(at)));  // the first, where that is NaN
     if (replaced(at, value)) return kMostBits;
-    if (!(error < HUGE_VAL)) {
-      if (e.error(at) <= kWrong) return 0;  // NaN for NaN, or the same infinity
-      return std::isinf(e.got(at)) && std::isinf(e.want(at)) ? 1 : kMostBits;
-    }
+    // NaN for NaN, or the same infinity, tell nothing.
+    if (!(error < HUGE_VAL)) return e.error(at) <= kWrong ? 0 : kMostBits;
     const std::optional<Grid>& grid = filling.grid;
     const bool beside = grid && !plain;
     const double step =
@@ -187,9 +179,7 @@ struct Trial {
     double left = rest.is_replaced ? 0 : unexplained(at, value);
     // What is scaled, or rounded to a narrow type, may have been rounded before that.
     const bool twice = (grid && !grid->own) || std::fabs(factor - 1) > kFactorSeen;
-    if (twice && left > 0) {
-      left -= std::fabs(factor) * e.step(at, predicted.values[i]) / 2;
-    }
+    if (twice && left > 0) left -= std::fabs(factor) * e.step(at, predicted.values[i]) / 2;
     rest.left = left <= 0 ? 0 : left / rest.unit;  // may be NaN: Inf for -Inf
     if (filling.instead == Instead::plain && e.error(at) < rest.left) rest.left = e.error(at);
     return rest;
@@ -229,17 +219,15 @@ struct Trial {
       const double part = e.got(at) / e.want(at) - 1;
       if (std::isfinite(part)) parts.push_back(part);
     }
-    if (parts.empty()) return 0;
-    const auto middle = parts.begin() + std::ssize(parts) / 2;
-    std::nth_element(parts.begin(), middle, parts.end());
+    const double middle = median(std::move(parts));
     Squares left, all;
     for (const std::size_t at : positions) {
       const double change = (e.got(at) - e.want(at)) / e.scale(at);
       if (!std::isfinite(change)) continue;
       all.add(change);
-      left.add(change - *middle * e.want(at) / e.scale(at));
+      left.add(change - middle * e.want(at) / e.scale(at));
     }
-    return left.rms() < all.rms() / 2 ? *middle : 0;
+    return left.rms() < all.rms() / 2 ? middle : 0;
   }
 
   // Returns the root mean square of error/scale, if all is as a right explanation leaves it.
@@ -262,19 +250,14 @@ struct Trial {
     const double part = lenient ? kUnexplainedAtFirst : kUnexplained;
     if (rms > kSlack * group_factor(count) || after > part * before) return std::nullopt;
     if (lenient) return rms;
-    const double least = kLeastBits + needed;
-    if (told(rests, 0) < least) return std::nullopt;
     const double common = filling.multiplied ? 0 : common_part();
-    return common == 0 || told(rests, common) >= least ? std::optional(rms) : std::nullopt;
+    return told(rests, common) >= kLeastBits + needed ? std::optional(rms) : std::nullopt;
   }
 
   // Returns by which number the predicted values are multiplied to be nearest to what was got, or 0
   // where that cannot be told.
   double fitted_factor() const {
-    struct Ratio {
-      double ratio, value, got, unit;
-    };
-    std::vector<Ratio> ratios;
+    std::vector<double> ratios;
     for (std::size_t i = 0; i < positions.size(); ++i) {
       const std::size_t at = positions[i];
       const double value = predicted.values[i];
@@ -283,23 +266,9 @@ struct Trial {
       // The ratio of small values is mostly rounding.
       if (!std::isfinite(e.got(at)) || !(std::fabs(value) > 4 * unit)) continue;
       if (filling.instead == Instead::zero && e.got(at) == 0) continue;
-      ratios.push_back({e.got(at) / value, value, e.got(at), unit});
+      ratios.push_back(e.got(at) / value);
     }
-    if (ratios.empty()) return 0;
-    // The median finds the factor among entries of which some are wrong in other ways; the mean of
-    // those near it is sharper.
-    const auto middle = ratios.begin() + std::ssize(ratios) / 2;
-    std::nth_element(ratios.begin(), middle, ratios.end(),
-                     [](const Ratio& a, const Ratio& b) { return a.ratio < b.ratio; });
-    const double median = middle->ratio;
-    double products = 0, squares = 0;
-    for (const Ratio& r : ratios) {
-      if (std::fabs(r.got - median * r.value) > 30 * r.unit + 0.02 * std::fabs(r.got)) continue;
-      products += r.value / r.unit * (r.got / r.unit);
-      squares += r.value / r.unit * (r.value / r.unit);
-    }
-    const double fitted = products / squares;
-    return std::isfinite(fitted) ? fitted : 0;
+    return median(std::move(ratios));
   }
 
   // Finds what the predicted values are multiplied by: a known factor, or the number of the fewest
@@ -326,7 +295,7 @@ struct Trial {
       factor = each.value;
       needed = own + each.bits;
       if (!misfit()) continue;
-      number = {"scale_factor", "it is multiplied by " + each.text, cause_of(factor)};
+      number = {"scale_factor", "it is multiplied by " + each.text, causes_of(factor)};
       return true;
     }
     return false;

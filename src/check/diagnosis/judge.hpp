@@ -55,8 +55,7 @@ class Judge {
   const Evidence& evidence() const { return e_; }
   // Returns the first of the fillings with which the predicted values, and scales of the errors
   // that rounding leaves, explain these entries. bits is what it cost to find the fault. plain: the
-  // values are those that are expected. lenient: this is a first look at a few entries, which may
-  // not tell enough.
+  // values are those that are expected. lenient: a first look at a few entries may not tell enough.
   std::optional<Fit> judge(const Positions& at, const Expected& predicted, double bits, bool plain,
                            bool lenient = false) const;
 

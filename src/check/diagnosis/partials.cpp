@@ -69,12 +69,6 @@ std::vector<NarrowSum> variants(const WgradProblem& pb) {
   return result;
 }
 
-// The total is rounded as a part of what these are, which explains errors of 0.29 steps: returns
-// the bits that larger ones tell.
-double bits_beyond_one_rounding(const Squares& steps) {
-  return steps.count * std::log2(std::sqrt(12.0) * steps.rms());
-}
-
 bool same_bits(const Evidence& evidence, const Sample& sample, const NarrowSum& variant) {
   Squares steps;  // zeros and infinities have many causes
   for (std::size_t i = 0; i < sample.at.size(); ++i) {
@@ -84,7 +78,7 @@ bool same_bits(const Evidence& evidence, const Sample& sample, const NarrowSum& 
     const double off = (got - evidence.want(sample.at[i])) / rounding_step(variant.type, value);
     if (got != 0 && std::isfinite(off)) steps.add(off);
   }
-  return bits_beyond_one_rounding(steps) > kSameBits;
+  return bits_told(steps, kBeyondRounding) > kSameBits;
 }
 
 // A split sum is rounded in its parts, in these and in their sum after each, or in that sum alone.
@@ -93,7 +87,7 @@ enum class Stored : std::uint8_t { parts, both, total };
 // A split says where the parts of a sum end.
 struct Split {
   std::vector<std::int64_t> ends;
-  std::string parts, each;  // "16 pixels each", "every 16 pixels"
+  std::string parts;  // "16 pixels each"
   DType type = DType::f16;
   Stored stored = Stored::parts;
 };
@@ -104,47 +98,40 @@ std::vector<Split> splits_of(const WgradProblem& pb) {
   std::vector<Split> list;
   std::set<std::vector<std::int64_t>> seen;
   // Adds so many parts, of which part i ends before end(i + 1).
-  const auto add = [&](std::int64_t count, const auto& end, const std::string& parts,
-                       const std::string& each) {
+  const auto add = [&](std::int64_t count, const auto& end, const std::string& parts) {
     // Parts of one pixel are products, whose rounding is another fault.
     if (count < 2 || 2 * count > pixels) return;
     std::vector<std::int64_t> ends;
     for (std::int64_t i = 1; i <= count; ++i) ends.push_back(std::min(end(i), pixels));
-    if (seen.insert(ends).second) list.push_back({ends, parts, each});
+    if (seen.insert(ends).second) list.push_back({ends, parts});
   };
-  const auto add_chunks = [&](std::int64_t chunk, const std::string& parts,
-                              const std::string& each) {
+  const auto add_chunks = [&](std::int64_t chunk, const std::string& parts) {
     const auto end = [&](std::int64_t i) { return i * chunk; };
-    add(ceil_div(pixels, chunk), end, parts, each);
+    add(ceil_div(pixels, chunk), end, parts);
   };
-  add_chunks(image, "each image", "each image");
+  add_chunks(image, "each image");
   for (std::int64_t count = 2; count < std::min(pb.N, kMostGroup); ++count) {
-    add_chunks(count * image, cat(count, " images each"), cat("every ", count, " images"));
+    add_chunks(count * image, cat(count, " images each"));
   }
-  add_chunks(pb.axis[2].out, "each row of pixels", "each row of pixels");
+  add_chunks(pb.axis[2].out, "each row of pixels");
   for (std::int64_t chunk = 16; chunk <= 8192; chunk *= 2) {
-    add_chunks(chunk, cat(chunk, " pixels each"), cat("every ", chunk, " pixels"));
-  }
-  for (std::int64_t count = 2; count <= std::min(pixels, kMostSplits); ++count) {
-    // Splits have equal chunks and a shorter last one, or are as even as can be.
-    const std::string of = cat(count, " splits (split-K)"), each = "each of " + of;
-    add_chunks(ceil_div(pixels, count), of, each);
-    const auto even = [&](std::int64_t i) { return pixels * i / count; };
-    add(count, even, of, each);
+    add_chunks(chunk, cat(chunk, " pixels each"));
   }
   // A block of one pixel makes numpy's array_split; those of an inner loop are powers of two.
   for (const std::int64_t block : {1, 64, 32, 128, 16}) {
-    const std::int64_t blocks = ceil_div(pixels, block);
-    for (std::int64_t count = 2; count <= std::min(blocks, kMostEven); ++count) {
-      const std::string of =
-          cat(count, " splits (split-K) of ",
-              block == 1 ? std::string("even sizes") : cat("whole blocks of ", block, " pixels"));
-      // Parts take the same number of blocks each, or the first ones one more.
-      const auto end = [&](std::int64_t i) {
+    const std::int64_t blocks = ceil_div(pixels, block),
+                       most = block == 1 ? kMostSplits : kMostEven;
+    for (std::int64_t count = 2; count <= std::min(blocks, most); ++count) {
+      const std::string of = cat(count, " splits (split-K)",
+                                 block == 1 ? "" : cat(" of whole blocks of ", block, " pixels"));
+      const auto even = [&](std::int64_t i) { return pixels * i / count; };
+      const auto larger_first = [&](std::int64_t i) {
         return (blocks / count * i + std::min(i, blocks % count)) * block;
       };
-      add(count, end, of, "each of " + of);
-      add_chunks(ceil_div(blocks, count) * block, of, "each of " + of);
+      // Splits have equal chunks and a shorter last one, or are as even as can be.
+      add_chunks(ceil_div(blocks, count) * block, of);
+      if (block == 1) add(count, even, of);
+      if (count <= kMostEven) add(count, larger_first, of);
     }
   }
   return list;
@@ -246,9 +233,7 @@ class Splitter {
       add_steps(evidence_, sample_.at[e], is_rounded ? type : out, steps);
     }
     const bool total = stored == Stored::total;
-    const double told =
-        is_rounded ? bits_beyond_one_rounding(steps) : chance_bits(steps) - steps.count;
-    const bool tells = told > kSplitBits + kLeastBits;
+    const bool tells = bits_told(steps, kBeyondRounding) > kSplitBits + kLeastBits;
     if (bits && tells) {
       return finding(part, {}, total ? Certainty::bits : Certainty::match, sample_.at.size());
     }
@@ -297,22 +282,20 @@ class Splitter {
   }
 
   Fit::Part named(const Split& split) const {
+    const DType wide = accumulator_dtype(evidence_.problem().dtype);
     const std::string_view type = dtype_name(split.type);
-    if (split.stored == Stored::total) {
-      return {"low_precision_sums",
-              cat("the total is rounded to ", type, " after ", split.each, ", whose sums are ",
-                  dtype_name(accumulator_dtype(evidence_.problem().dtype))),
-              cat("a GEMM with beta = 1 into a ", 8 * dtype_bytes(split.type), "-bit gradient"),
-              true};
+    std::string text = cat("the sums of ", split.parts, " are rounded to ", type);
+    std::string cause =
+        "a workspace of that type, or cuBLAS's and PyTorch's reduced-precision reduction";
+    if (split.stored == Stored::both) {
+      text += ", and so is their sum after each";
+      cause = "atomicAdd on 16-bit numbers";
+    } else if (split.stored == Stored::total) {
+      text = cat("the sums of ", split.parts, ", in ", dtype_name(wide),
+                 ", are added to a total that is rounded to ", type, " after each");
+      cause = cat("a GEMM with beta = 1 into a ", 8 * dtype_bytes(split.type), "-bit gradient");
     }
-    const bool both = split.stored == Stored::both;
-    return {"low_precision_sums",
-            cat("the sums of ", split.parts, " are rounded to ", type,
-                both ? ", and so is their sum after each" : ""),
-            both
-                ? "atomicAdd on 16-bit numbers"
-                : "a workspace of that type, or cuBLAS's and PyTorch's reduced-precision reduction",
-            true};
+    return {"low_precision_sums", text, cause, true};
   }
 
   const Judge& judge_;
@@ -330,7 +313,9 @@ bool add_steps(const Evidence& evidence, std::size_t at, DType type, Squares& st
   return true;
 }
 
-double chance_bits(const Squares& steps) { return steps.count * std::log2(4.13 * steps.rms()); }
+double bits_told(const Squares& steps, double width) {
+  return steps.count * std::log2(width * steps.rms());
+}
 
 std::optional<Finding> find_stopped(const Evidence& evidence) {
   const WgradProblem& pb = evidence.problem();

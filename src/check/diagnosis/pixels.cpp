@@ -11,11 +11,10 @@ namespace {
 
 using By = Pixels::By;
 
-// Entries are wrong by so many scales, and explained within so many: right sums in the order of the
-// definition stay below 4 with 64 entries (normal errors of 0.7), those in other orders below 12.
-// What passes here is confirmed as any fault is, so these bound the time alone, as the numbers of
-// entries, ranges and ends do.
-constexpr double kLeastError = 8, kTolerance = 4, kOtherOrders = 12;
+// Entries are wrong by so many scales, and explained within so many: right sums stay below 12 in
+// any order. What passes here is confirmed as any fault is, so these bound the time alone, as the
+// numbers of entries, ranges and ends do.
+constexpr double kLeastError = 8, kTolerance = 12;
 constexpr std::size_t kEntriesOfMany = 12;
 // A stage holds so many pixels; which walk it was is worth some bits.
 constexpr std::int64_t kLeastStage = 8, kMostStage = 256;
@@ -32,7 +31,7 @@ constexpr std::size_t kEntriesOfFew = 32;
 struct Clue {
   const Terms* terms;
   double error, step, scale;  // step: half of the result's
-  double tolerance(double scales) const { return step + scales * scale; }
+  double tolerance() const { return step + kTolerance * scale; }
 };
 // What a fault adds to each clue's entry at each pixel, in the order n, z, p, q.
 using Added = std::vector<std::vector<double>>;
@@ -43,10 +42,8 @@ struct Candidate {
   int form = 0;
 };
 
-// How usual it is that pixels of a form are lost: 0 is the most usual.
-constexpr int kImages = 0, kEnds = 8, kAnyForm = 9;
+constexpr int kImages = 0;  // the most usual form of pixels that are lost
 
-// Returns those that rule out the most first: large errors with small tolerances.
 std::vector<Clue> clues_of(const Evidence& evidence, const Sample& sample) {
   std::vector<Clue> result;
   for (std::size_t e = 0; e < sample.at.size(); ++e) {
@@ -59,7 +56,7 @@ std::vector<Clue> clues_of(const Evidence& evidence, const Sample& sample) {
     result.push_back({&sample.terms[e], error, step, evidence.scale(at)});
   }
   std::ranges::stable_sort(result, std::greater<>(), [](const Clue& clue) {
-    return std::fabs(clue.error) / clue.tolerance(kTolerance);
+    return std::fabs(clue.error) / clue.tolerance();
   });
   return result;
 }
@@ -72,18 +69,18 @@ bool before(const Candidate& a, const Candidate& b) {
   return rank(a) < rank(b);
 }
 
-// Returns lanes that take images in turns.
+// Returns the walk in the order n, z, p, q, and lanes that take images in turns.
 std::vector<Pixels> image_walks(const WgradProblem& pb) {
-  std::vector<Pixels> walks;
+  std::vector<Pixels> walks = {Pixels{}};
   for (const std::int64_t lanes : kLanes) {
     if (2 * lanes <= pb.N && pb.out_pixels() > 1) walks.push_back({By::image_lane, lanes, {}});
   }
   return walks;
 }
 
-// Returns the walk in the order n, z, p, q, lines, places, tiles and lanes.
+// Returns lines, places, tiles and lanes, too.
 std::vector<Pixels> all_walks(const WgradProblem& pb) {
-  std::vector<Pixels> walks = {Pixels{}};
+  std::vector<Pixels> walks = image_walks(pb);
   const auto add = [&](By by, std::int64_t unit) {
     const Pixels walk = {by, unit, {}};
     if (step_count(pb, walk) > 1) walks.push_back(walk);
@@ -99,10 +96,10 @@ std::vector<Pixels> all_walks(const WgradProblem& pb) {
   for (const std::int64_t lanes : kLanes) {
     if (2 * lanes <= term_count(pb)) add(By::lane, lanes);
   }
-  for (const Pixels& walk : image_walks(pb)) walks.push_back(walk);
   return walks;
 }
 
+// Returns how unusual it is that such pixels are lost.
 int form_of(const WgradProblem& pb, const Pixels& pixels) {
   constexpr int kForms[] = {0, 2, 5, 5, 6, 6, 7, 7};  // of lines, places, tiles and lanes
   if (pixels.by != By::pixel) return kForms[static_cast<std::size_t>(pixels.by)];
@@ -113,7 +110,7 @@ int form_of(const WgradProblem& pb, const Pixels& pixels) {
   if (whole(image)) return kImages;
   if (whole(row)) return 1;
   if (r.begin % kPixelChunk == 0 && (last || r.end % kPixelChunk == 0)) return 3;
-  return r.size() == 1 ? 4 : last || r.begin == 0 ? kEnds : kAnyForm;
+  return r.size() == 1 ? 4 : last || r.begin == 0 ? 8 : 9;
 }
 
 // Finds ranges of steps of walks that add the errors of the clues.
@@ -123,16 +120,14 @@ struct Ranges {
   const WgradProblem& pb;
   const std::vector<Clue>& clues;
   const Added& added;
-  int least_usual;
   std::vector<Candidate> found = {};
 
-  // Of single pixels only if fine.
-  std::vector<std::int64_t> ends(const Pixels& walk, bool fine) const {
+  std::vector<std::int64_t> ends(const Pixels& walk) const {
     const std::int64_t count = step_count(pb, walk), row = pb.axis[2].out;
+    const bool all = walk.by != By::pixel || count <= kMostEnds;
     std::vector<std::int64_t> result;
     for (std::int64_t i = 0; i <= count; ++i) {
-      const bool some = walk.by != By::pixel || (fine && count <= kMostEnds);
-      if (some || i == count || i % row == 0 || i % kPixelChunk == 0) result.push_back(i);
+      if (all || i == count || i % row == 0 || i % kPixelChunk == 0) result.push_back(i);
     }
     return result;
   }
@@ -159,7 +154,7 @@ struct Ranges {
     double squares = 0;
     for (std::size_t e = 0; e < sums.size(); ++e) {
       const double off = std::fabs(sums[e][end] - sums[e][begin] - clues[e].error);
-      if (!(off <= clues[e].tolerance(kOtherOrders))) return std::nullopt;
+      if (!(off <= clues[e].tolerance())) return std::nullopt;
       squares += std::pow(std::max(0.0, off - clues[e].step) / clues[e].scale, 2);
     }
     return squares;
@@ -177,7 +172,7 @@ struct Ranges {
     std::vector<std::pair<double, std::size_t>> sorted;
     for (std::size_t i = 0; i < first.size(); ++i) sorted.emplace_back(first[i], i);
     std::sort(sorted.begin(), sorted.end());
-    const double slack = clues[0].tolerance(kOtherOrders);
+    const double slack = clues[0].tolerance();
     double steps = 0;
     for (std::size_t a = 0; a < first.size() && steps < kMostSteps; ++a) {
       const double wanted = first[a] + clues[0].error;
@@ -189,9 +184,8 @@ struct Ranges {
     }
   }
 
-  void find_by(const Pixels& walk, bool fine) {
-    if (fine && walk.by != By::pixel) return;  // all of their ends are tried at first
-    const std::vector<std::int64_t> at = ends(walk, fine);
+  void find_by(const Pixels& walk) {
+    const std::vector<std::int64_t> at = ends(walk);
     const Sums of = sums(walk, at);
     // Ranges of these are single steps: two tiles in a row are no shape.
     const bool single = walk.by == By::place || walk.by == By::tile || walk.by == By::image_tile;
@@ -203,7 +197,6 @@ struct Ranges {
       Candidate c = {walk, *off};
       c.pixels.range = {at[begin], at[end]};
       c.form = form_of(pb, c.pixels);
-      if (c.form > least_usual) return;
       found.push_back(c);
       if (found.size() < 2 * kMostKept) return;
       std::sort(found.begin(), found.end(), before);
@@ -216,24 +209,19 @@ struct Ranges {
 bool fits_everywhere(const std::vector<Clue>& clues, const Added& added) {
   for (std::size_t e = 0; e < clues.size(); ++e) {
     const double sum = std::accumulate(added[e].begin(), added[e].end(), 0.0);
-    if (!(std::fabs(sum - clues[e].error) <= clues[e].tolerance(kOtherOrders))) return false;
+    if (!(std::fabs(sum - clues[e].error) <= clues[e].tolerance())) return false;
   }
   return !clues.empty();
 }
 
 // Finds what some pixels do that others do not: every entry's error is what these pixels add to it,
 // which is the difference of two sums of a walk over all pixels. Returns the pixels of the most
-// usual form, by one of the walks; at most as unusual a form is looked for.
+// usual form, by one of the walks.
 std::vector<Candidate> find_ranges(const WgradProblem& pb, const std::vector<Clue>& clues,
-                                   const Added& added, const std::vector<Pixels>& walks,
-                                   int least_usual) {
+                                   const Added& added, const std::vector<Pixels>& walks) {
   if (clues.empty()) return {};
-  Ranges ranges = {pb, clues, added, least_usual};
-  // Rows and chunks first: single pixels have many more ends.
-  for (const bool fine : {false, true}) {
-    if (!ranges.found.empty()) break;
-    for (const Pixels& walk : walks) ranges.find_by(walk, fine);
-  }
+  Ranges ranges = {pb, clues, added};
+  for (const Pixels& walk : walks) ranges.find_by(walk);
   std::vector<Candidate> found = std::move(ranges.found);
   std::sort(found.begin(), found.end(), before);
   std::erase_if(found, [form = found.empty() ? 0 : found[0].form](const Candidate& c) {
@@ -266,11 +254,9 @@ double bits_of(const WgradProblem& pb, const Pixels& pixels) {
 
 // Adds the fault, whose reading adds that, in the pixels in which it explains the errors.
 void add_in_pixels(std::vector<Fault>& to, const WgradProblem& pb, const std::vector<Clue>& clues,
-                   const Fault& everywhere, const Added& added, const std::vector<Pixels>& walks,
-                   int least_usual) {
+                   const Fault& everywhere, const Added& added, const std::vector<Pixels>& walks) {
   if (fits_everywhere(clues, added)) to.push_back(everywhere);
-  for (const Candidate& c : find_ranges(pb, clues, added, walks, least_usual)) {
-    if (c.pixels.range.size() < everywhere.reading.stage) continue;  // a part of one
+  for (const Candidate& c : find_ranges(pb, clues, added, walks)) {
     Fault& fault = to.emplace_back(everywhere);
     fault.text += cat(", in ", pixels_text(pb, c.pixels, ""), " alone");
     fault.reading.only = c.pixels;
@@ -278,7 +264,7 @@ void add_in_pixels(std::vector<Fault>& to, const WgradProblem& pb, const std::ve
   }
 }
 
-// x or dy is rounded in some images, or in turns, or in the first or last pixels: a split.
+// x or dy is rounded in some images, or in turns, or in a range of pixels: a split.
 void add_roundings(std::vector<Fault>& to, const WgradProblem& pb, const std::vector<Clue>& clues) {
   for (const Fault& fault : roundings(pb)) {
     const Treatment x = fault.reading.x.treatment, dy = fault.reading.dy.treatment;
@@ -286,9 +272,7 @@ void add_roundings(std::vector<Fault>& to, const WgradProblem& pb, const std::ve
     const auto lost = [&](const Terms& t, std::size_t i) {
       return treated(x, pb.dtype, t.x[i]) * treated(dy, pb.dtype, t.dy[i]) - t.x[i] * t.dy[i];
     };
-    const Added added = added_by(clues, lost);
-    add_in_pixels(to, pb, clues, fault, added, {Pixels{}}, kEnds);
-    add_in_pixels(to, pb, clues, fault, added, image_walks(pb), kEnds);
+    add_in_pixels(to, pb, clues, fault, added_by(clues, lost), image_walks(pb));
   }
 }
 
@@ -312,7 +296,7 @@ void add_stages(std::vector<Fault>& to, const WgradProblem& pb, const std::vecto
         const auto at = static_cast<std::size_t>(other);
         return of_x ? (t.x[at] - t.x[i]) * t.dy[i] : t.x[i] * (t.dy[at] - t.dy[i]);
       };
-      add_in_pixels(to, pb, clues, fault, added_by(clues, changed), {Pixels{}}, kAnyForm);
+      add_in_pixels(to, pb, clues, fault, added_by(clues, changed), {Pixels{}});
     }
   }
 }
@@ -323,12 +307,10 @@ std::vector<Fault> find_lost_pixels(const Evidence& evidence, const Sample& samp
   const WgradProblem& pb = evidence.problem();
   const std::vector<Clue> all = clues_of(evidence, sample);
   std::vector<Fault> result;
-  int usual = kAnyForm;
   for (const bool doubled : {false, true}) {
     const Added added = added_by(
         all, [&](const Terms& t, std::size_t i) { return (doubled ? t.x[i] : -t.x[i]) * t.dy[i]; });
-    for (const Candidate& c : find_ranges(pb, all, added, all_walks(pb), usual)) {
-      usual = c.form;
+    for (const Candidate& c : find_ranges(pb, all, added, all_walks(pb))) {
       Reading reading = plain_reading(pb);
       reading.only = c.pixels;
       reading.weight = doubled ? 2 : 0;

@@ -184,65 +184,20 @@ struct Describer {
   }
 };
 
-struct Named {
-  std::string text;
-  bool many = false;
-};
-
-// Says "row 3", or "rows 3 to 5", with what comes after.
-Named lines_named(const char* name, std::int64_t first, std::int64_t last,
-                  const std::string& after) {
-  if (first == last) return {cat(name, " ", first, after)};
-  return {cat(name, "s ", first, " to ", last, after), true};
-}
-
 // Says "the pixel p 2, q 5" of a pixel of an image.
 std::string place_text(const WgradProblem& pb, std::int64_t pixel) {
   const auto [n, z, p, q] = pixel_place(pb, pixel);
   return cat("the pixel ", pb.spatial_rank() > 2 ? cat("z ", z, ", ") : "", "p ", p, ", q ", q);
 }
 
-Named tile_named(const WgradProblem& pb, const Pixels& pixels) {
+std::string tile_text(const WgradProblem& pb, const Pixels& pixels) {
   const std::int64_t P = pb.axis[1].out, Q = pb.axis[2].out, tile = pixels.unit;
   const std::int64_t across = ceil_div(Q, tile), each = ceil_div(P, tile) * across;
   const std::int64_t id = pixels.range.begin % each, p = id / across * tile, q = id % across * tile;
-  return {cat(
+  return cat(
       "the tile p ", p, "-", std::min(p + tile, P) - 1, ", q ", q, "-", std::min(q + tile, Q) - 1,
       " of ",
-      pixels.by == Pixels::By::tile ? "every image" : cat("image ", pixels.range.begin / each))};
-}
-
-Named named(const WgradProblem& pb, const Pixels& pixels) {
-  const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
-  const std::int64_t first = pixels.range.begin, last = pixels.range.end - 1;
-  switch (pixels.by) {
-    case Pixels::By::line:
-      return lines_named(kLines[pixels.unit], first, last, " of every image");
-    case Pixels::By::place:
-      return {place_text(pb, first) + " of every image"};
-    case Pixels::By::border:
-      return lines_named("ring", first, last, " of every image (0 is its border)");
-    case Pixels::By::tile:
-    case Pixels::By::image_tile:
-      return tile_named(pb, pixels);
-    case Pixels::By::lane:
-    case Pixels::By::image_lane:
-      return lines_named("lane", first, last,
-                         cat(" of ", pixels.unit, " that take ",
-                             pixels.by == Pixels::By::lane ? "pixels" : "images", " in turns"));
-    default:
-      break;
-  }
-  const std::string of_image = cat(" of image ", first / image);
-  const auto whole = [&](std::int64_t unit) { return first % unit == 0 && (last + 1) % unit == 0; };
-  if (whole(image)) return lines_named("image", first / image, last / image, "");
-  if (whole(row) && first / image == last / image) {
-    return lines_named("row", first % image / row, last % image / row, of_image);
-  }
-  if (first == last) return {place_text(pb, first % image) + of_image};
-  return {cat("pixels ", first, " to ", last, " of N*P*Q = ", pb.N * image,
-              pixels.range.size() % kPixelChunk == 0 ? " (chunks of 512)" : ""),
-          true};
+      pixels.by == Pixels::By::tile ? "every image" : cat("image ", pixels.range.begin / each));
 }
 
 }  // namespace
@@ -306,8 +261,45 @@ Place place_of(const WgradProblem& problem, const std::vector<Marked>& entries) 
 }
 
 std::string pixels_text(const WgradProblem& pb, const Pixels& pixels, const std::string& verb) {
-  const auto [text, many] = named(pb, pixels);
-  return cat(text, verb.empty() ? "" : many ? " are " : " is ", verb);
+  const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
+  const std::int64_t first = pixels.range.begin, last = pixels.range.end - 1;
+  const auto one = [&](const std::string& what) {
+    return verb.empty() ? what : cat(what, " is ", verb);
+  };
+  // Says "row 3", or "rows 3 to 5", with what comes after.
+  const auto some = [&](const char* name, std::int64_t from, std::int64_t to,
+                        const std::string& after) {
+    if (from == to) return one(cat(name, " ", from, after));
+    return cat(name, "s ", from, " to ", to, after, verb.empty() ? "" : " are ", verb);
+  };
+  switch (pixels.by) {
+    case Pixels::By::line:
+      return some(kLines[pixels.unit], first, last, " of every image");
+    case Pixels::By::place:
+      return one(place_text(pb, first) + " of every image");
+    case Pixels::By::border:
+      return some("ring", first, last, " of every image (0 is its border)");
+    case Pixels::By::tile:
+    case Pixels::By::image_tile:
+      return one(tile_text(pb, pixels));
+    case Pixels::By::lane:
+    case Pixels::By::image_lane:
+      return some("lane", first, last,
+                  cat(" of ", pixels.unit, " that take ",
+                      pixels.by == Pixels::By::lane ? "pixels" : "images", " in turns"));
+    default:
+      break;
+  }
+  const std::string of_image = cat(" of image ", first / image);
+  const auto whole = [&](std::int64_t unit) { return first % unit == 0 && (last + 1) % unit == 0; };
+  if (whole(image)) return some("image", first / image, last / image, "");
+  if (whole(row) && first / image == last / image) {
+    return some("row", first % image / row, last % image / row, of_image);
+  }
+  if (first == last) return one(place_text(pb, first % image) + of_image);
+  return some("pixel", first, last,
+              cat(" of N*P*Q = ", pb.N * image,
+                  pixels.range.size() % kPixelChunk == 0 ? " (chunks of 512)" : ""));
 }
 
 }  // namespace convgrad::diagnosis

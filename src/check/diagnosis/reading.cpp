@@ -173,7 +173,7 @@ std::int64_t outside_place(Outside how, std::int64_t at, std::int64_t extent) {
 // Returns the place in x that each output position of an axis meets under a tap.
 std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int64_t tap) {
   const SpatialAxis& axis = reading.axis[a];
-  const Range& in = reading.in[a];
+  const Range& left_out = reading.left_out[a];
   const std::int64_t parts = reading.parts[a], tile = reading.tiles[a];
   std::vector<std::int64_t> result;
   result.reserve(static_cast<std::size_t>(axis.out));
@@ -181,7 +181,7 @@ std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int
     std::int64_t at = input_at(axis, o, tap);
     const bool inside = at >= 0 && at < axis.in;
     if (!inside) at = outside_place(reading.outside, at, axis.in);
-    bool lost = inside && (at < in.begin || at >= in.end);
+    bool lost = at >= left_out.begin && at < left_out.end;
     // Returns how many parts further on that place is.
     const auto apart = [&] {
       return tile > 0 ? at / (tile * axis.stride) - o / tile
@@ -217,6 +217,7 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
   std::int64_t pixel = first;
   // Another stage is read where these images have it.
   const auto place_read_for = [&](std::int64_t own) {
+    if (reading.stage == 0) return static_cast<std::size_t>(own - first);
     const std::int64_t other = pixel_of_stage(reading, own) - first;
     return static_cast<std::size_t>(other >= 0 && other < std::ssize(dy) ? other : own - first);
   };
@@ -224,12 +225,13 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
   for (std::int64_t n = 0; n < planes.images.size(); ++n) {
     for (const std::int64_t d : at[0]) {
       for (const std::int64_t h : at[1]) {
+        const bool lost = d == kNowhere || h == kNowhere, pads = d == kPadding || h == kPadding;
+        const std::int64_t line = lost || pads ? 0 : ((n * D + d) * H + h) * W;
         for (const std::int64_t w : at[2]) {
           const std::int64_t own = pixel++;
-          if (d == kNowhere || h == kNowhere || w == kNowhere) continue;
-          const bool padding = d == kPadding || h == kPadding || w == kPadding;
-          const double seen =
-              padding ? 0 : x[static_cast<std::size_t>(((n * D + d) * H + h) * W + w)];
+          if (lost || w == kNowhere) continue;
+          const bool padding = pads || w == kPadding;
+          const double seen = padding ? 0 : x[static_cast<std::size_t>(line + w)];
           if (reading.stage_of_x) {
             of_pixels[static_cast<std::size_t>(own - first)] = seen;
           } else {
@@ -245,36 +247,7 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
   }
 }
 
-// Calls visit(reading, term) for the terms of a reading that may hold for some pixels only; the
-// others are read plainly.
-template <typename Visit>
-void visit_all(const WgradProblem& pb, const Reading& plain, const Reading& reading,
-               const EntryTerms& entry, const Planes& planes, Visit&& visit) {
-  const Range& range = reading.only.range;
-  const bool everywhere = range.size() <= 0;
-  const auto inside = [&](const Term& term) {
-    const std::int64_t step = step_of(pb, reading.only, term.pixel);
-    return step >= range.begin && step < range.end;
-  };
-  if (everywhere) {
-    return visit_read(pb, reading, entry, planes, [&](const Term& t) { visit(reading, t); });
-  }
-  // Both in one order, of which the sums' scales speak.
-  std::vector<std::pair<const Reading*, Term>> terms;
-  std::ptrdiff_t others = 0;
-  for (const Reading* const each : {&reading, &plain}) {
-    others = std::ssize(terms);
-    visit_read(pb, *each, entry, planes, [&](const Term& term) {
-      if (inside(term) == (each == &reading)) terms.emplace_back(each, term);
-    });
-  }
-  std::ranges::inplace_merge(terms, terms.begin() + others, {},
-                             [](const auto& term) { return term.second.pixel; });
-  for (const auto& [each, term] : terms) visit(*each, term);
-}
-
-// Calls use(i, planes) for each of the wanted, by any thread, once their channels of a block are
-// there.
+// Calls use(i, planes) for each of the wanted, by any thread, for each block of images.
 template <typename Use>
 void read_blocks(std::span<const Wanted> wanted, const Images& images, Use&& use) {
   const Reading plain = plain_reading(images.plan.problem);
@@ -284,7 +257,7 @@ void read_blocks(std::span<const Wanted> wanted, const Images& images, Use&& use
       channels.insert({true, reading->x, w.terms.x_channel});
       channels.insert({false, reading->dy, w.terms.dy_channel});
       // A reading that holds everywhere needs no plain terms.
-      if (w.reading->only.range.size() <= 0) break;
+      if (w.reading->only.are_all()) break;
     }
   }
   std::array<BlockMemory, 2> memory;
@@ -297,13 +270,10 @@ void read_blocks(std::span<const Wanted> wanted, const Images& images, Use&& use
   images.source.finish();
 }
 
-bool narrows(Treatment t) {
-  return t != Treatment::none && t != Treatment::flushed && t != Treatment::relu;
-}
-
 double product(const Reading& reading, DType dtype, double x, double dy) {
   const DType sums = accumulator_dtype(dtype);
-  if (!reading.without_low) return treated(reading.product, sums, rounded(sums, x * dy));
+  if (reading.product != Treatment::bf16_three)
+    return treated(reading.product, sums, rounded(sums, x * dy));
   const double high = rounded(DType::bf16, x), other_high = rounded(DType::bf16, dy);
   const double low = treated(Treatment::bf16_twice, dtype, x) - high;
   const double other_low = treated(Treatment::bf16_twice, dtype, dy) - other_high;
@@ -315,15 +285,8 @@ double product(const Reading& reading, DType dtype, double x, double dy) {
 Reading plain_reading(const WgradProblem& problem) {
   Reading reading;
   reading.axis = problem.axis;
-  for (std::size_t a = 0; a < 3; ++a) reading.in[a] = {0, problem.axis[a].in};
   return reading;
 }
-
-bool rounds_inputs(const Reading& r) {
-  return narrows(r.x.treatment) || narrows(r.dy.treatment) || r.without_low;
-}
-
-bool rounds(const Reading& r) { return rounds_inputs(r) || narrows(r.product); }
 
 std::int64_t step_of(const WgradProblem& pb, const Pixels& walk, std::int64_t pixel) {
   switch (walk.by) {
@@ -367,7 +330,7 @@ std::int64_t step_count(const WgradProblem& pb, const Pixels& walk) {
 
 Facts facts_of(const Images& images) {
   const WgradProblem& problem = images.plan.problem;
-  Facts facts = {.in_one_block = images.plan.schedule.blocks.count == 1};
+  Facts facts;
   Timing timing;
   const auto use = [&](const Block& block, std::int64_t) {
     for (const bool of_x : {true, false}) {
@@ -395,21 +358,36 @@ Facts facts_of(const Images& images) {
   return facts;
 }
 
-std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& images) {
+std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& images,
+                              bool values_alone) {
   const WgradProblem& problem = images.plan.problem;
   const Reading plain = plain_reading(problem);
   std::vector<EntrySum> sums(wanted.size());
   const SumRules rules(problem, {});
   read_blocks(wanted, images, [&](std::size_t i, const Planes& planes) {
     const Wanted& w = wanted[i];
+    const Pixels& only = w.reading->only;
+    const bool everywhere = only.are_all();
     EntrySum sum = sums[i];  // which no other store can be taken to change
-    visit_all(problem, plain, *w.reading, w.terms, planes, [&](const Reading& r, const Term& t) {
-      if (r.weight == 0) return;
-      const bool exact = r.product == Treatment::none && !r.without_low;
-      // EntrySum multiplies by itself, so another product goes in as x, with 1 for dy.
-      const double x = exact ? t.x : product(r, problem.dtype, t.x, t.dy);
-      sum.add(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);
-    });
+    for (const Reading* const r : {w.reading, &plain}) {
+      if ((r == &plain && everywhere) || r->weight == 0) continue;
+      const bool exact = r->product == Treatment::none;
+      visit_read(problem, *r, w.terms, planes, [&](const Term& t) {
+        const auto inside = [&] {
+          const std::int64_t step = step_of(problem, only, t.pixel);
+          return step >= only.range.begin && step < only.range.end;
+        };
+        if (!everywhere && inside() != (r == w.reading)) return;
+        // EntrySum multiplies by itself, so another product goes in as x, with 1 for dy.
+        const double x = exact ? t.x : product(*r, problem.dtype, t.x, t.dy);
+        const double weighted = r->weight == 1 ? x : r->weight * x, dy = exact ? t.dy : 1.0;
+        if (values_alone) {
+          sum.run.sum += weighted * dy;
+        } else {
+          sum.add(weighted, dy, rules);
+        }
+      });
+    }
     sums[i] = sum;
   });
   return sums;

@@ -49,6 +49,7 @@ enum class Treatment : std::uint8_t {
   bf16,
   bf16_cut,
   bf16_twice,
+  bf16_three,
   e4m3,
   e5m2,
   e3m2,
@@ -91,6 +92,7 @@ struct Pixels {
   By by = By::pixel;
   std::int64_t unit = 0;  // the axis of lines, the extent of a tile, the number of lanes
   Range range;            // empty: all pixels
+  bool are_all() const { return range.size() <= 0; }
   bool operator==(const Pixels&) const = default;
 };
 inline constexpr std::int64_t kPixelChunk = 512;  // kernels take so many at a time
@@ -117,11 +119,10 @@ enum class Halo : std::uint8_t { zeros, zeros_before, zeros_behind, edge };
 struct Reading {
   std::array<SpatialAxis, 3> axis;
   TensorReading x, dy;
-  Treatment product = Treatment::none;  // of x * dy
-  // x and dy are hi + lo, two bfloat16 numbers each, and lo * lo is left out.
-  bool without_low = false;
+  // Of x * dy; bf16_three: these are hi + lo, two bfloat16 numbers each, and lo * lo is left out.
+  Treatment product = Treatment::none;
   Outside outside = Outside::skipped;
-  std::array<Range, 3> in;  // positions of x that are there
+  std::array<Range, 3> left_out;  // positions of x
   // Positions of x and dy in different parts of an axis, as even as can be, do not meet; nor do
   // those of different tiles, of so many positions of dy. dy sees something else there.
   std::array<std::int64_t, 3> parts = {1, 1, 1}, tiles = {};
@@ -130,7 +131,7 @@ struct Reading {
   std::int64_t stage = 0;
   bool stage_of_x = false, stages_exchanged = false;
   double weight = 1;  // of all terms
-  Pixels only;        // for which the reading holds
+  Pixels only;        // for which the reading holds; others are read plainly
   bool operator==(const Reading&) const = default;
   TensorReading& tensor(bool of_x) { return of_x ? x : dy; }
 };
@@ -140,9 +141,6 @@ inline std::int64_t pixel_of_stage(const Reading& reading, std::int64_t pixel) {
   const bool later = reading.stages_exchanged && pixel / reading.stage % 2 == 0;
   return pixel + (later ? reading.stage : -reading.stage);
 }
-// Tell whether it rounds x or dy to a narrower type, or these or products.
-bool rounds_inputs(const Reading& reading);
-bool rounds(const Reading& reading);
 
 // Describes an image of x or of dy.
 using Extents = std::array<std::int64_t, 3>;  // d, h and w, or z, p and q
@@ -153,15 +151,13 @@ inline Extents extents_of(const WgradProblem& pb, bool of_x) {
 inline std::int64_t pixels_of(const Extents& image) { return image[0] * image[1] * image[2]; }
 inline std::int64_t channels_of(const WgradProblem& pb, bool of_x) { return of_x ? pb.C : pb.K; }
 
-// Holds the largest finite numbers of the tensors in size: of all, and of each channel and image;
-// and whether a block of the plan has all images.
+// Holds the largest finite numbers of the tensors in size: of all, and of each channel and image.
 struct Facts {
   struct Largest {
     double all = 0;
     std::vector<double> channels = {}, images = {};
   };
   Largest x = {}, dy = {};
-  bool in_one_block = false;
 };
 Facts facts_of(const Images& images);
 
@@ -169,8 +165,10 @@ struct Wanted {
   const Reading* reading;
   EntryTerms terms;
 };
-// Sums entries by their readings, in one pass over x and dy.
-std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& images);
+// Sums entries by their readings, in one pass over x and dy; the values alone in a fraction of the
+// time.
+std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& images,
+                              bool values_alone);
 
 // Holds x and dy of an entry's terms, one for each pixel of dy. Where the tap is outside x, that is
 // 0, and so is what is not finite of dy.

@@ -95,43 +95,14 @@ std::string contents_text(const Slicing& s, const std::vector<std::size_t>& from
   return moved > kMostNamed ? cat(text, " and ", moved - kMostNamed, " more hold others") : text;
 }
 
-// A scope is the entries among which slices may stand in others' places: all, or those of the
-// channels that are wrong.
-struct Scope {
-  std::string text;
-  std::vector<bool> has;  // each entry
-  double bits = 0;
-};
-
-std::vector<Scope> scopes(const Evidence& evidence) {
-  std::vector<Scope> result = {{"", std::vector<bool>(evidence.size(), true)}};
-  const std::vector<EntryAxis> axes = entry_axes(evidence.problem());
-  const auto place = [&](std::size_t at, std::size_t a) {
-    return entry_place(axes, static_cast<std::int64_t>(at))[a];
-  };
-  for (std::size_t a = axes.size(); a-- > axes.size() - 2;) {
-    std::set<std::int64_t> channels;
-    for (const std::size_t at : evidence.wrong()) channels.insert(place(at, a));
-    if (channels.empty() || std::ssize(channels) == axes[a].extent) continue;
-    Scope& scope = result.emplace_back();
-    scope.text = cat(
-        ", in ", axes[a].name, channels.size() > 1 ? "s " : " ",
-        values_text(axes[a].letter, axes[a].extent, {channels.begin(), channels.end()}), " alone");
-    for (const std::size_t at : evidence.all()) {
-      scope.has.push_back(channels.count(place(at, a)) > 0);
-    }
-    scope.bits =
-        static_cast<double>(channels.size()) * std::log2(static_cast<double>(axes[a].extent));
-  }
-  return result;
-}
-
-// Returns the fault if each slice of the scope holds its own entries or those of another.
-std::optional<Fault> moved_slices(const Evidence& evidence, const Slicing& s, const Scope& scope) {
+// Returns the fault if each slice, of these pairs of channels, holds itself or another.
+std::optional<Fault> moved_slices(const Evidence& evidence, const Slicing& s,
+                                  const std::vector<bool>& pairs, const Place& place) {
+  const auto has = [&](std::size_t at) { return pairs[at % pairs.size()]; };
   Slices slices(static_cast<std::size_t>(s.count));
   Positions offset(evidence.size());  // of each entry in its slice
   for (const std::size_t at : evidence.all()) {
-    if (!scope.has[at]) continue;
+    if (!has(at)) continue;
     Positions& slice = slices[static_cast<std::size_t>(s.slice(static_cast<std::int64_t>(at)))];
     offset[at] = slice.size();
     slice.push_back(at);
@@ -144,17 +115,19 @@ std::optional<Fault> moved_slices(const Evidence& evidence, const Slicing& s, co
   for (std::size_t i = 0; i < from.size(); ++i) moved += from[i] != i ? 1 : 0;
   for (const std::size_t at : evidence.all()) {
     const auto own = static_cast<std::size_t>(s.slice(static_cast<std::int64_t>(at)));
-    const std::size_t source = scope.has[at] ? slices[from[own]][offset[at]] : at;
+    const std::size_t source = has(at) ? slices[from[own]][offset[at]] : at;
     sources->push_back(static_cast<std::int64_t>(source));
   }
-  Fault fault = {permuted ? s.order : "copied", contents_text(s, from) + scope.text,
+  Fault fault = {permuted ? s.order : "copied", contents_text(s, from),
                  permuted ? "an index that is computed in another order"
                           : "a wrong offset, or a stale tile of shared memory: a missing "
                             "__syncthreads",
                  plain_reading(evidence.problem()), [sources](std::int64_t index) {
                    return (*sources)[static_cast<std::size_t>(index)];
                  }};
-  fault.bits = static_cast<double>(moved) * std::log2(static_cast<double>(s.count)) + scope.bits;
+  fault.bits = static_cast<double>(moved) * std::log2(static_cast<double>(s.count));
+  fault.bits += place.bits;
+  if (place.is_part()) fault.text += cat(", in ", place.text, " alone");
   return fault;
 }
 
@@ -163,12 +136,26 @@ std::optional<Fault> moved_slices(const Evidence& evidence, const Slicing& s, co
 std::vector<Fault> find_slices(const Evidence& evidence) {
   // A sample lacks most entries of a slice.
   if (!evidence.whole()) return {};
-  for (const Scope& scope : scopes(evidence)) {
-    for (const Slicing& slicing : slicings(evidence.problem())) {
+  const WgradProblem& pb = evidence.problem();
+  const std::vector<bool> all(static_cast<std::size_t>(pb.group_c() * pb.K), true);
+  std::vector<bool> wrong(all.size());  // in some tap
+  for (const std::size_t at : evidence.all()) {
+    if (evidence.is_inside(at)) wrong[at % wrong.size()] = true;
+  }
+  std::vector<Marked> marks;
+  for (const std::size_t at : evidence.all()) {
+    marks.push_back({evidence.index(at), wrong[at % wrong.size()] ? Mark::in : Mark::out});
+  }
+  const Place place = place_of(pb, marks);
+  for (const bool in_place : {false, true}) {
+    if (in_place && !place.is_part()) break;
+    for (const Slicing& slicing : slicings(pb)) {
       if (slicing.count < 2 || slicing.count > kMostSlices) continue;
-      // Within some channels the taps alone have a place of their own.
-      if (!scope.text.empty() && slicing.order != kTapOrder) continue;
-      if (auto fault = moved_slices(evidence, slicing, scope)) return {*std::move(fault)};
+      // Within some channels the taps alone have an order of their own.
+      if (in_place && slicing.order != kTapOrder) continue;
+      auto fault =
+          moved_slices(evidence, slicing, in_place ? wrong : all, in_place ? place : Place());
+      if (fault) return {*std::move(fault)};
     }
   }
   return {};

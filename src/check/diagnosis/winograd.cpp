@@ -94,7 +94,7 @@ Matrix summed(const WgradProblem& pb, std::span<const Terms> taps, const Form& h
 }  // namespace
 
 std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
-                                     const TermsOf& terms_of) {
+                                     const Images& images) {
   const Evidence& evidence = judge.evidence();
   const WgradProblem& pb = evidence.problem();
   const auto is_usual = [](const SpatialAxis& axis) {
@@ -121,7 +121,7 @@ std::optional<Finding> find_winograd(const Judge& judge, const Sample& sample,
       entries.push_back(entry_terms(pb, tap * cells + pair));
     }
   }
-  const std::vector<Terms> terms = terms_of(entries);
+  const std::vector<Terms> terms = terms_of(entries, images);
   const auto taps = static_cast<std::size_t>(pb.taps());
   for (const DType type : {DType::f16, DType::bf16}) {
     for (const Form& form : kForms) {
