@@ -372,6 +372,12 @@ std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& imag
     for (const Reading* const r : {w.reading, &plain}) {
       if ((r == &plain && everywhere) || r->weight == 0) continue;
       const bool exact = r->product == Treatment::none;
+      if (values_alone && everywhere && exact) {
+        double total = 0;
+        visit_read(problem, *r, w.terms, planes, [&](const Term& t) { total += t.x * t.dy; });
+        sum.run.sum += r->weight * total;
+        continue;
+      }
       visit_read(problem, *r, w.terms, planes, [&](const Term& t) {
         const auto inside = [&] {
           const std::int64_t step = step_of(problem, only, t.pixel);
@@ -380,12 +386,7 @@ std::vector<EntrySum> sums_of(std::span<const Wanted> wanted, const Images& imag
         if (!everywhere && inside() != (r == w.reading)) return;
         // EntrySum multiplies by itself, so another product goes in as x, with 1 for dy.
         const double x = exact ? t.x : product(*r, problem.dtype, t.x, t.dy);
-        const double weighted = r->weight == 1 ? x : r->weight * x, dy = exact ? t.dy : 1.0;
-        if (values_alone) {
-          sum.run.sum += weighted * dy;
-        } else {
-          sum.add(weighted, dy, rules);
-        }
+        sum.add(r->weight == 1 ? x : r->weight * x, exact ? t.dy : 1.0, rules);
       });
     }
     sums[i] = sum;
