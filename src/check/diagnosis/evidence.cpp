@@ -22,6 +22,10 @@ double last_bit(double value) {
   return std::ldexp(1.0, exponent - 53 + std::countr_zero(bits));
 }
 
+// So much of a place must be seen to be wrong; scripts/measure_diagnosis says the same with 0.05.
+constexpr double kLeastSeen = 0.25;
+// So much, where single entries show another place: test_one_rounding_in_one_place fails with 1.
+constexpr double kMostSeen = 0.75;
 constexpr std::size_t kMostChosen = 4096;
 // Half of normal numbers are smaller than that times their root mean square.
 constexpr double kMedian = 0.6745;
@@ -113,21 +117,30 @@ double Evidence::scale(std::size_t at) const {
 
 void Evidence::find_where() {
   std::vector<Marked> marks;
-  const auto set_where = [&] {
-    where_ = place_of(problem(), marks);
-    inside_.clear();
-    for (const Marked& m : marks) inside_.push_back(m.mark == Mark::in);
-  };
   for (const std::size_t at : all_) {
     marks.push_back({index(at), errors_[at] > kWrong   ? Mark::in
                                 : errors_[at] > kRight ? Mark::either
                                                        : Mark::out});
+    inside_.push_back(marks[at].mark == Mark::in);
   }
-  set_where();
-  if (where_.pattern && !where_.text.empty()) return;
-  // If single entries do not show the place, planes do: it is where those of the tap and both
-  // channels are wrong, if so much of it is seen and the other entries look right together.
-  constexpr double kLeastSeen = 0.25;  // scripts/measure_diagnosis says the same with 0.05
+  where_ = place_of(problem(), marks);
+  const bool found = where_.pattern && !where_.text.empty();
+  const double seen = mark_planes(marks);
+  if (seen < kLeastSeen) return;
+  const Place by_planes = place_of(problem(), marks);
+  // Where a few entries look right by chance, the planes say in fewer words what is wrong, if any
+  // do.
+  const bool better = !by_planes.everything && !by_planes.text.empty() && seen >= kMostSeen &&
+                      by_planes.bits < where_.bits;
+  if (found && !better) return;
+  for (const std::size_t at : all_) inside_[at] = marks[at].mark == Mark::in;
+  where_ = by_planes;
+}
+
+// If single entries do not show the place, planes do: it is where those of the tap and both
+// channels are wrong. Returns how much of it is seen to be wrong, or 0 where the other entries do
+// not look right together: then the place does not hold all of the fault.
+double Evidence::mark_planes(std::vector<Marked>& marks) const {
   const GroupSums<Squares> planes = groups_of(errors_);
   Squares others;
   double in = 0, seen = 0;
@@ -139,7 +152,8 @@ void Evidence::find_where() {
     seen += wrong && errors_[at] > kSlack ? 1 : 0;
     if (!wrong) others.add(errors_[at]);
   });
-  if (!are_large(others) && seen >= kLeastSeen * in) set_where();
+  if (are_large(others)) return 0;
+  return in > 0 ? seen / in : 1;
 }
 
 Positions Evidence::choose(std::size_t count) const {

@@ -84,6 +84,7 @@ class Evidence {
 
  private:
   void find_where();
+  double mark_planes(std::vector<Marked>& marks) const;
   void draw();
 
   const Suspect& suspect_;

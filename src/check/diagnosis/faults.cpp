@@ -110,7 +110,7 @@ struct Faults : FaultList {
     const auto field = of.field;
     const std::string name = of.name;
     const auto used = [&](const SpatialAxis& a) { return a.*field != of.none; };
-    for (const Axes& axes : subsets(pb, used)) {
+    for (const Axes& axes : all_first(used)) {
       add_values(of, name + "_ignored", "", of.ignored, axes,
                  [&](SpatialAxis& a) { a.*field = of.none; });
     }
@@ -127,12 +127,19 @@ struct Faults : FaultList {
                    [&](SpatialAxis& a) { a.*field = value; });
       }
     }
-    for (const Axes& axes : subsets(pb, is_wide)) {
+    for (const Axes& axes : all_first(is_wide)) {
       for (const int step : {1, -1}) {
         add_values(of, name + "_off_by_one", "", step > 0 ? of.more : of.less, axes,
                    [&](SpatialAxis& a) { a.*field += step; });
       }
     }
+  }
+
+  // Returns sets of axes, all of them first, as that is the likeliest.
+  std::vector<Axes> all_first(const std::function<bool(const SpatialAxis&)>& useful) const {
+    std::vector<Axes> sets = subsets(pb, useful);
+    std::ranges::reverse(sets);
+    return sets;
   }
 
   void add_attributes() {
@@ -151,7 +158,7 @@ struct Faults : FaultList {
                                other};
     // Only the padding before moves taps; the one after decides the output's extent alone.
     const auto uneven = [](const SpatialAxis& a) { return a.pad_before != a.pad_after; };
-    for (const Axes& axes : subsets(pb, uneven)) {
+    for (const Axes& axes : all_first(uneven)) {
       add_values(padding, "padding_swapped", "the padding after is put before: ", other, axes,
                  [](SpatialAxis& a) { a.pad_before = a.pad_after; });
     }
@@ -241,7 +248,7 @@ std::vector<Axes> subsets(const WgradProblem& pb,
     const auto is_useful = [&](std::size_t a) { return useful(pb.axis[a]); };
     if (std::ranges::all_of(axes, is_useful)) result.push_back(axes);
   }
-  std::ranges::stable_sort(result, std::greater<>(), [](const Axes& axes) { return axes.size(); });
+  std::ranges::stable_sort(result, {}, [](const Axes& axes) { return axes.size(); });
   return result;
 }
 

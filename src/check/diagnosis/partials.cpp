@@ -122,16 +122,17 @@ std::vector<Split> splits_of(const WgradProblem& pb) {
     const std::int64_t blocks = ceil_div(pixels, block),
                        most = block == 1 ? kMostSplits : kMostEven;
     for (std::int64_t count = 2; count <= std::min(blocks, most); ++count) {
-      const std::string of = cat(count, " splits (split-K)",
-                                 block == 1 ? "" : cat(" of whole blocks of ", block, " pixels"));
+      const std::string whole = cat(" of whole blocks of ", block, " pixels");
+      const std::string of = cat(count, " splits (split-K)", block == 1 ? "" : whole);
+      const std::string evenly = block == 1 ? of + " of even sizes" : of;
       const auto even = [&](std::int64_t i) { return pixels * i / count; };
       const auto larger_first = [&](std::int64_t i) {
         return (blocks / count * i + std::min(i, blocks % count)) * block;
       };
       // Splits have equal chunks and a shorter last one, or are as even as can be.
       add_chunks(ceil_div(blocks, count) * block, of);
-      if (block == 1) add(count, even, of);
-      if (count <= kMostEven) add(count, larger_first, of);
+      if (block == 1) add(count, even, evenly);
+      if (count <= kMostEven) add(count, larger_first, evenly);
     }
   }
   return list;

@@ -257,6 +257,7 @@ void add_in_pixels(std::vector<Fault>& to, const WgradProblem& pb, const std::ve
                    const Fault& everywhere, const Added& added, const std::vector<Pixels>& walks) {
   if (fits_everywhere(clues, added)) to.push_back(everywhere);
   for (const Candidate& c : find_ranges(pb, clues, added, walks)) {
+    if (c.pixels.range.size() < everywhere.reading.stage) continue;  // a part of one
     Fault& fault = to.emplace_back(everywhere);
     fault.text += cat(", in ", pixels_text(pb, c.pixels, ""), " alone");
     fault.reading.only = c.pixels;
