@@ -270,7 +270,8 @@ void WaveSum::add_unit(const Block& block, const Unit& unit) {
   // The next pixels: where x is, and dy by each weight, or 1 where it is not 0.
   const Scalar* next_x[kBatchPixels] = {};
   std::vector<double> rows(static_cast<std::size_t>(kBatchPixels * K * views));
-  std::vector<double> ones(static_cast<std::size_t>(kBatchPixels * K)), weights(rows.size() / 8);
+  std::vector<double> ones(static_cast<std::size_t>(kBatchPixels * K));
+  std::vector<double> weights(static_cast<std::size_t>(views));
   std::int64_t next = 0;
   const auto add_pending = [&] {
     std::fill(rows.begin() + next * K * views, rows.end(), 0.0);

@@ -31,6 +31,8 @@ constexpr double kWellExplained = 1.0 / 3;
 constexpr double kOfOneSign = 2.66;
 // So many multiply-adds are spent at what may be right.
 constexpr double kSecondLookBudget = 0x1p27;
+// So many waves are summed in a pass: then their sums take no more memory than the reference did.
+constexpr std::size_t kWavesAtOnce = 4;
 
 Diagnosis diagnosed(const Suspect& suspect, const Images& images, double multiply_adds) {
   return diagnose(suspect, images, multiply_adds, HUGE_VAL, true);
@@ -142,9 +144,18 @@ struct SecondLook {
   }
 
   std::vector<OrderWalk> walks_of(std::span<const std::int64_t> at) {
-    WaveSum sum(problem, passes.pool, at, waves, rules.summation);
-    passes.run(sum, sum.memory_bytes());
-    return sum.walks();
+    std::vector<OrderWalk> widest;
+    for (std::size_t first = 0; first < waves.size(); first += kWavesAtOnce) {
+      const auto some =
+          std::span(waves).subspan(first, std::min(kWavesAtOnce, waves.size() - first));
+      WaveSum sum(problem, passes.pool, at, {some.begin(), some.end()}, rules.summation);
+      passes.run(sum, sum.memory_bytes());
+      if (first == 0) widest = sum.walks();
+      for (std::size_t i = 0; i < widest.size(); ++i) {
+        widest[i].walk = std::max(widest[i].walk, sum.walks()[i].walk);
+      }
+    }
+    return widest;
   }
 
   std::vector<double> widened(std::vector<double> scales,

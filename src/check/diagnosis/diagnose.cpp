@@ -73,7 +73,8 @@ class Search {
     keep(find_stopped(evidence_));
     // The sample comes first: of large problems, faults take all of the budget that is left.
     const Sample sample = sampled();
-    const Facts facts = facts_of(images_);
+    // Scales, which facts are for, make larger errors.
+    const Facts facts = small_ ? Facts() : facts_of(images_);
     const List faults = small_ ? roundings(pb) : known_faults(pb, facts);
     images_.before_block = [&] { evidence_.stop_if_late(); };
     const Finder finders[] = {
@@ -158,7 +159,7 @@ class Search {
     const Reading own = plain_reading(evidence_.problem());
     if (!fit->only.empty() && f.reading.axis != own.axis && evidence_.in_some_taps()) return;
     const std::size_t faults = fit->parts.size() + static_cast<std::size_t>(plain ? 0 : f.faults);
-    const bool only_rounds = f.faults == 1 && f.name.ends_with("_precision");
+    const bool only_rounds = f.faults == 1 && rounds(f.reading);
     fits_.push_back(
         {finding({f.name, f.text, f.cause, only_rounds}, *fit, Certainty::match, at.size()),
          fit->rms, 2 * faults + (fit->only.empty() ? 0 : 1), f.rare,

@@ -47,7 +47,7 @@ struct FaultList {
            const Reading& reading, bool rare = false);
 };
 using Axes = std::vector<std::size_t>;  // spatial ones
-// Returns every set of axes for which `useful` holds, all of them first, which is the likeliest.
+// Returns every set of axes for which `useful` holds, single ones first.
 std::vector<Axes> subsets(const WgradProblem& problem,
                           const std::function<bool(const SpatialAxis&)>& useful);
 std::string axis_names(const Axes& axes);  // "h and w"

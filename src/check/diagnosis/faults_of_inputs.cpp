@@ -237,7 +237,7 @@ std::vector<Fault> roundings(const WgradProblem& problem) {
     add_treatment(all, {}, kind, "", nullptr);
   }
   add_products(all);
-  std::erase_if(all.list, [](const Fault& fault) { return fault.name != "input_precision"; });
+  std::erase_if(all.list, [](const Fault& fault) { return !rounds_inputs(fault.reading); });
   return std::move(all.list);
 }
 

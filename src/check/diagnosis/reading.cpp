@@ -270,6 +270,10 @@ void read_blocks(std::span<const Wanted> wanted, const Images& images, Use&& use
   images.source.finish();
 }
 
+bool narrows(Treatment t) {
+  return t != Treatment::none && t != Treatment::flushed && t != Treatment::relu;
+}
+
 double product(const Reading& reading, DType dtype, double x, double dy) {
   const DType sums = accumulator_dtype(dtype);
   if (reading.product != Treatment::bf16_three)
@@ -287,6 +291,12 @@ Reading plain_reading(const WgradProblem& problem) {
   reading.axis = problem.axis;
   return reading;
 }
+
+bool rounds_inputs(const Reading& r) {
+  return narrows(r.x.treatment) || narrows(r.dy.treatment) || r.product == Treatment::bf16_three;
+}
+
+bool rounds(const Reading& r) { return rounds_inputs(r) || narrows(r.product); }
 
 std::int64_t step_of(const WgradProblem& pb, const Pixels& walk, std::int64_t pixel) {
   switch (walk.by) {

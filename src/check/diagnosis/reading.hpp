@@ -142,6 +142,10 @@ inline std::int64_t pixel_of_stage(const Reading& reading, std::int64_t pixel) {
   return pixel + (later ? reading.stage : -reading.stage);
 }
 
+// Tell whether it rounds x or dy to a narrower type, or these or products.
+bool rounds_inputs(const Reading& reading);
+bool rounds(const Reading& reading);
+
 // Describes an image of x or of dy.
 using Extents = std::array<std::int64_t, 3>;  // d, h and w, or z, p and q
 inline Extents extents_of(const WgradProblem& pb, bool of_x) {
